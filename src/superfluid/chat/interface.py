@@ -1,0 +1,92 @@
+"""What the rest of the daemon needs of text: a vocabulary and a chat codec. ``tests`` hold both tokenizers to it."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from superfluid.domain.request import ChatPrompt
+
+
+class Tokenizer(Protocol):
+    """A model's vocabulary. Thread-safe; ``encode`` is CPU work that does not belong on the event loop."""
+
+    @property
+    def vocabulary_tokens(self) -> int: ...
+
+    @property
+    def end_of_generation(self) -> frozenset[int]: ...
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """Text of every token that is a marker and not text (control and user-defined), to its id."""
+        ...
+
+    def encode_text(self, text: str, *, is_start: bool = False) -> list[int]:
+        """Tokens of ordinary text: nothing in it, whatever it looks like, becomes a marker.
+
+        ``is_start`` adds what the vocabulary puts at the beginning of a stream (BOS, a space), if anything.
+        """
+        ...
+
+    def encode_template(self, text: str, *, is_start: bool = False) -> list[int]:
+        """Tokens of trusted template text: markers in it become their special tokens."""
+        ...
+
+    def piece(self, token: int) -> bytes:
+        """The bytes the token stands for; of a marker, its text. Bytes, since a token can end inside a character."""
+        ...
+
+
+class Rendered(Struct, frozen=True):
+    """A rendered conversation. ``message_ends[i]`` is where message i's span ends in ``tokens``; what follows the last is the
+    assistant header. Ends are equal to the last one if the template does not render message by message."""
+
+    tokens: list[int]
+    message_ends: list[int]
+
+
+class ChatCodec(Protocol):
+    """The model's way of writing conversations. ``render`` is CPU work with a deadline: not on the event loop."""
+
+    @property
+    def has_chat_template(self) -> bool: ...
+
+    @property
+    def template_text(self) -> str | None: ...
+
+    @property
+    def is_append_stable(self) -> bool:
+        """Whether rendering one more turn always extends the rendering before it (found by probes at load)."""
+        ...
+
+    def render(self, prompt: ChatPrompt) -> Rendered:
+        """Raises TemplateRefusedError if the template refuses, fails or takes too long; UnsupportedInputError if the model has
+        no chat template."""
+        ...
+
+    def reply_parser(self, *, parse_tools: bool, opening: Sequence[int] = ()) -> "ReplyParser":
+        """A parser for one reply. ``opening`` is the end of the prompt: it tells whether reasoning is already open."""
+        ...
+
+
+class Run(Struct, frozen=True):
+    """A run of decoded text on a channel (numbers of ``domain.reply.Channel``), markers removed.
+
+    ``is_closed`` marks the run at which a tool-call block ended. ``raw`` of a closed block is its whole text.
+    """
+
+    channel: int
+    text: str
+    is_closed: bool = False
+    raw: str = ""
+
+
+class ReplyParser(Protocol):
+    """Splits one reply's tokens into runs, incrementally. Not thread-safe; cheap enough for the event loop."""
+
+    def feed(self, tokens: Sequence[int]) -> list[Run]: ...
+
+    def finish(self) -> list[Run]:
+        """What was held back (an incomplete character becomes U+FFFD; an open block is closed)."""
+        ...

@@ -1,0 +1,106 @@
+"""The configuration: one frozen tree, read once (defaults < environment < flags) and handed down. No module reads the
+environment at import. Checks that need no I/O live here and raise UsageError naming the flag."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from superfluid.domain.request import SamplingOverrides
+from superfluid.errors import UsageError
+
+FlashAttention = Literal["auto", "on", "off"]
+Runtime = Literal["auto", "llamacpp", "fake"]
+
+DEFAULT_HTTP_HOST = "127.0.0.1"
+DEFAULT_HTTP_PORT = 8453
+MAX_BODY_BYTES = 104_857_600
+
+
+class Secret:
+    """A string that does not show itself."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._value == other._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+
+class ModelConfig(Struct, frozen=True, kw_only=True):
+    """The model to serve and how. ``model`` ``None`` is the embedded default; ``window_tokens`` ``None`` is automatic."""
+
+    model: str | None = None
+    runtime: Runtime = "auto"
+    window_tokens: int | None = None
+    lanes: int = 8
+    max_queue: int = 512
+    threads: int | None = None
+    gpu_layers: int = -1
+    flash_attention: FlashAttention = "auto"
+    host_cache_bytes: int | None = None
+    is_offline: bool = False
+    library_path: Path | None = None
+    is_engine_log_kept: bool = False
+    worker_timeout_seconds: float = 10.0
+
+
+class GenerationConfig(Struct, frozen=True, kw_only=True):
+    """What a request that does not say gets."""
+
+    max_tokens: int | None = None
+    sampling: SamplingOverrides = SamplingOverrides()
+
+
+class HttpConfig(Struct, frozen=True, kw_only=True):
+    host: str = DEFAULT_HTTP_HOST
+    port: int = DEFAULT_HTTP_PORT
+    api_key: Secret | None = None
+    max_body_bytes: int = MAX_BODY_BYTES
+    keepalive_seconds: float = 15.0
+
+
+class LogConfig(Struct, frozen=True, kw_only=True):
+    """``directory`` ``None`` logs to stderr. ``filter`` is an EnvFilter directive."""
+
+    filter: str = "info"
+    directory: Path | None = None
+    file: Path | None = None
+
+
+class ServeConfig(Struct, frozen=True, kw_only=True):
+    """Everything ``superfluid serve`` needs."""
+
+    home: Path
+    model: ModelConfig = ModelConfig()
+    generation: GenerationConfig = GenerationConfig()
+    http: HttpConfig = HttpConfig()
+    log: LogConfig = LogConfig()
+    drain_timeout_seconds: float = 60.0
+
+
+def home_directory(environment: Mapping[str, str]) -> Path:
+    """``$SUPERFLUID_HOME``, else ``~/.superfluid``; empty means not set."""
+    value = environment.get("SUPERFLUID_HOME", "")
+    if value:
+        return Path(value).expanduser()
+    return Path(environment.get("HOME") or os.path.expanduser("~")) / ".superfluid"
+
+
+def require_range(flag: str, value: float, low: float, high: float) -> None:
+    """Raises UsageError naming ``flag`` unless ``low`` <= ``value`` <= ``high`` (NaN fails)."""
+    if not low <= value <= high:
+        raise UsageError(f"{flag} must be between {low:g} and {high:g}, got {value:g}", param=flag)

@@ -1,0 +1,1 @@
+"""The nouns every process shares: requests, replies, ids. No I/O."""

@@ -1,0 +1,25 @@
+"""One generation as the worker sees it: token ids and numbers, no text. Crosses the process boundary."""
+
+from msgspec import Struct
+
+from superfluid.domain.request import QosClass, SamplingParams
+
+
+class Job(Struct, frozen=True, kw_only=True, array_like=True):
+    """Tokens in, at most ``max_tokens`` tokens out.
+
+    ``tokens`` is the whole stream so far as packed little-endian int32: its length is the position of the first
+    token to be drawn. ``prompt_tokens`` of them are prompt; the rest were generated before a worker was lost or
+    a turn was cut, and belong to the reply. ``logprobs`` as in ``GenerationRequest``.
+    ``warm_hint`` is for accounting only: a resubmission is not counted as a new request.
+    """
+
+    job_id: int
+    tokens: bytes
+    prompt_tokens: int
+    max_tokens: int
+    sampling: SamplingParams
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    qos: QosClass = QosClass.AGENT
+    is_resubmission: bool = False

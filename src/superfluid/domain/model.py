@@ -1,0 +1,31 @@
+"""What is known of a loaded model. Reported by its worker, read by everybody."""
+
+from msgspec import Struct
+
+from superfluid.domain.request import SamplingOverrides
+
+
+class ModelFacts(Struct, frozen=True, kw_only=True):
+    """A loaded model as its worker reports it.
+
+    ``window_tokens`` is what one lane can hold; ``kv_bytes`` what the KV of all lanes takes.
+    ``can_truncate`` is false for recurrent, hybrid and sliding-window models, whose state cannot be cut.
+    ``state_key`` identifies everything that makes an exported lane state valid elsewhere.
+    """
+
+    architecture: str
+    description: str
+    vocabulary_tokens: int
+    window_tokens: int
+    trained_window_tokens: int
+    lanes: int
+    kv_bytes: int
+    weights_bytes: int
+    parameters: int
+    flash_attention: bool
+    can_truncate: bool
+    threads: int
+    engine: str
+    engine_build: str
+    state_key: str
+    sampling_defaults: SamplingOverrides = SamplingOverrides()

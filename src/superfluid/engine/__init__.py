@@ -1,0 +1,1 @@
+"""The model runtimes behind one interface, and sampling. Runs in the worker."""

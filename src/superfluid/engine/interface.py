@@ -1,0 +1,94 @@
+"""The engine contract: lanes of KV state, a step over them, and whole-lane export and import. Runs in the worker.
+
+Implemented by ``engine/llama.py`` (llama.cpp) and ``engine/fake.py``; ``tests/contract`` holds both to this text.
+An engine belongs to one thread. Lanes are numbered 0 to ``facts.lanes`` - 1 and hold at most ``window_tokens`` tokens.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superfluid.domain.model import ModelFacts
+
+Logits = NDArray[np.float32]
+Tokens = NDArray[np.int32]
+
+
+class Row(NamedTuple):
+    """Tokens to evaluate on one lane, from ``position`` on, which must be the lane's length.
+
+    ``wants_logits`` asks for the logits behind the last token only (``"last"``), behind each (``"all"``), or none.
+    """
+
+    lane: int
+    position: int
+    tokens: Tokens
+    wants_logits: str = "last"
+
+
+class StepResult(NamedTuple):
+    """``logits``: float32, one row of vocabulary size per requested position, in the order of the rows. It is a view of the
+    engine's memory, valid until the next call. ``completed``: tokens evaluated per row; fewer than asked for only
+    after an abort, and then that row has no logits (its rows are absent)."""
+
+    logits: Logits
+    completed: tuple[int, ...]
+
+
+class Engine(Protocol):
+    """One loaded model."""
+
+    @property
+    def facts(self) -> ModelFacts: ...
+
+    @property
+    def end_of_generation(self) -> frozenset[int]:
+        """Tokens that end a turn."""
+        ...
+
+    @property
+    def unpenalized(self) -> frozenset[int]:
+        """Special and end tokens, which penalties spare."""
+        ...
+
+    def length(self, lane: int) -> int:
+        """Tokens the lane holds."""
+        ...
+
+    def step(self, rows: Sequence[Row]) -> StepResult:
+        """Evaluates the rows in one call of the model; rows are in ascending lane order, each lane at most once.
+
+        Blocks. Raises EngineFaultError if the engine refuses; the named lanes are then cleared.
+        """
+        ...
+
+    def truncate(self, lane: int, length: int) -> bool:
+        """Cuts the lane to its first ``length`` tokens. False (and the lane is cleared) if the state cannot be cut."""
+        ...
+
+    def clear(self, lane: int) -> None:
+        """Empties the lane."""
+        ...
+
+    def export_lane(self, lane: int) -> bytes:
+        """The whole state of the lane, importable into any lane of any engine with an equal ``facts.state_key``."""
+        ...
+
+    def import_lane(self, lane: int, state: bytes, length: int) -> bool:
+        """Replaces the lane's state by an exported one of ``length`` tokens. False (and the lane is cleared) if refused."""
+        ...
+
+    def set_threads(self, threads: int) -> None:
+        """Takes effect with the next step."""
+        ...
+
+    def abort(self) -> None:
+        """Asks the step in flight to end early. May be called from another thread; without effect on models whose state an
+        abort would corrupt, and between steps."""
+        ...
+
+    def close(self) -> None:
+        """Frees everything. Idempotent."""
+        ...

@@ -1,0 +1,161 @@
+"""The error tree, shared by all processes. It answers whose fault a failure is; it knows nothing of HTTP.
+
+Each leaf has a stable ``code``. ``http/errors.py`` maps every leaf to a status and a body for each dialect.
+
+    SuperfluidError
+    ├── CallerError              the request must change
+    │   ├── InvalidRequestError, InvalidValueError, UnsupportedParameterError, UnsupportedInputError
+    │   ├── ContextLengthExceededError, TemplateRefusedError
+    │   ├── ModelNotFoundError, RouteNotFoundError, MethodNotAllowedError, PayloadTooLargeError
+    │   ├── InvalidApiKeyError, OriginRefusedError
+    │   └── UsageError           a flag or a setting (exit code 2)
+    ├── EnvironmentFaultError    the machine, a file or another program must change
+    │   ├── AddressUnavailableError, ModelFileError, ModelLoadError, PullError, EngineLibraryError
+    │   └── QueueFullError, ModelLoadingError, ShuttingDownError   (retry later)
+    └── InternalFaultError       superfluid must change
+        └── WorkerFailedError, EngineFaultError
+"""
+
+from typing import ClassVar
+
+
+class SuperfluidError(Exception):
+    """Base of every failure that superfluid names.
+
+    ``message`` is one sentence for a person; it never carries a secret or a conversation's text.
+    ``param`` names the offending field of a request, if there is one.
+    """
+
+    code: ClassVar[str] = "error"
+    is_retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+class CallerError(SuperfluidError):
+    """The caller's fault: the same request will fail again."""
+
+
+class InvalidRequestError(CallerError):
+    code = "invalid_request"
+
+
+class InvalidValueError(CallerError):
+    code = "invalid_value"
+
+
+class UnsupportedParameterError(CallerError):
+    code = "unsupported_parameter"
+
+
+class UnsupportedInputError(CallerError):
+    code = "unsupported_input"
+
+
+class ContextLengthExceededError(CallerError):
+    code = "context_length_exceeded"
+
+
+class TemplateRefusedError(CallerError):
+    """The model's chat template raised, looped or cannot express the conversation."""
+
+    code = "template_refused"
+
+
+class ModelNotFoundError(CallerError):
+    code = "model_not_found"
+
+
+class RouteNotFoundError(CallerError):
+    code = "route_not_found"
+
+
+class MethodNotAllowedError(CallerError):
+    code = "method_not_allowed"
+
+
+class PayloadTooLargeError(CallerError):
+    code = "payload_too_large"
+
+
+class InvalidApiKeyError(CallerError):
+    code = "invalid_api_key"
+
+
+class OriginRefusedError(CallerError):
+    code = "origin_refused"
+
+
+class UsageError(CallerError):
+    """A flag, a setting or a combination of them is wrong. The command line exits with 2."""
+
+    code = "usage"
+
+
+class EnvironmentFaultError(SuperfluidError):
+    """Something outside superfluid is in the way. The command line exits with 1."""
+
+    code = "environment"
+
+
+class AddressUnavailableError(EnvironmentFaultError):
+    code = "address_unavailable"
+
+
+class ModelFileError(EnvironmentFaultError):
+    """A model file is missing, unreadable, truncated or damaged."""
+
+    code = "model_file"
+
+
+class ModelLoadError(EnvironmentFaultError):
+    """The engine would not load the model, or died while it tried."""
+
+    code = "model_load"
+
+
+class PullError(EnvironmentFaultError):
+    code = "pull"
+
+
+class EngineLibraryError(EnvironmentFaultError):
+    """libllama is missing or does not match the binding."""
+
+    code = "engine_library"
+
+
+class QueueFullError(EnvironmentFaultError):
+    code = "queue_full"
+    is_retryable = True
+
+
+class ModelLoadingError(EnvironmentFaultError):
+    code = "model_loading"
+    is_retryable = True
+
+
+class ShuttingDownError(EnvironmentFaultError):
+    code = "shutting_down"
+    is_retryable = True
+
+
+class InternalFaultError(SuperfluidError):
+    """superfluid's own fault."""
+
+    code = "internal"
+
+
+class WorkerFailedError(InternalFaultError):
+    """The model's process failed three times without a tick between."""
+
+    code = "worker_failed"
+    is_retryable = True
+
+
+class EngineFaultError(InternalFaultError):
+    """The engine refused a step of this one generation."""
+
+    code = "engine_fault"

@@ -1,0 +1,1 @@
+"""Finding, pulling and describing model files."""

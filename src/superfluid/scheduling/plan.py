@@ -1,0 +1,105 @@
+"""The records that pass between the scheduler and the tick executor. Pure data; lives in the worker.
+
+The scheduler decides from token ids, counts and measured durations alone. It never sees logits, state blobs or the clock.
+"""
+
+from dataclasses import dataclass, field
+
+from superfluid.domain.reply import Finish
+
+
+@dataclass(frozen=True, slots=True)
+class SaveLane:
+    """Export ``lane``, which holds ``length`` tokens, into host memory under ``entry_id``. Done before anything else."""
+
+    lane: int
+    entry_id: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropEntry:
+    """Forget the host memory under ``entry_id``."""
+
+    entry_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceJob:
+    """Admit a job into ``lane``. With ``entry_id`` the lane is first replaced by that host entry (``entry_length`` tokens);
+    then it is truncated to ``keep`` tokens (0 clears it)."""
+
+    job_id: int
+    lane: int
+    keep: int
+    entry_id: int | None = None
+    entry_length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Prefill ``tokens[start : start + length]`` of the job on ``lane``. ``is_last`` chunks yield the next token."""
+
+    job_id: int
+    lane: int
+    start: int
+    length: int
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeLane:
+    """Evaluate the job's newest token on ``lane`` and draw the next."""
+
+    job_id: int
+    lane: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One tick, in the order it is carried out: saves, drops, placements, then decode rows and the chunk."""
+
+    saves: tuple[SaveLane, ...] = ()
+    drops: tuple[DropEntry, ...] = ()
+    placements: tuple[PlaceJob, ...] = ()
+    decodes: tuple[DecodeLane, ...] = ()
+    chunk: Chunk | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.saves or self.drops or self.placements or self.decodes or self.chunk)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The token drawn for a job in this tick, and whether it ends the turn."""
+
+    job_id: int
+    token: int
+    is_end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What really happened. A plan can be carried out in part: an import may be refused (``cold_lanes``: those jobs start
+    from nothing), a save may fail (``lost_entries``), a job may fault (``faulted``: its lane is empty).
+
+    ``decode_seconds`` and ``chunk_seconds`` are the engine's, for the rates that size the next chunk.
+    """
+
+    drawn: tuple[Drawn, ...] = ()
+    chunk_completed: int = 0
+    cold_lanes: tuple[int, ...] = ()
+    lost_entries: tuple[int, ...] = ()
+    faulted: tuple[int, ...] = ()
+    decode_seconds: float = 0.0
+    chunk_seconds: float = 0.0
+    entry_bytes: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """A job that left its lane (or the queue), and why."""
+
+    job_id: int
+    finish: Finish

@@ -1,0 +1,1 @@
+"""The use cases that every front end calls."""

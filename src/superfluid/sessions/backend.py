@@ -1,0 +1,58 @@
+"""What the sessions need of whoever runs the model. Stated here so that the use cases never import the worker."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from superfluid.domain.job import Job
+from superfluid.domain.model import ModelFacts
+from superfluid.domain.reply import Finish
+from superfluid.errors import SuperfluidError
+
+
+class PositionScores(Protocol):
+    """Log-probabilities at one position (see ``worker.protocol.TokenScores``)."""
+
+    @property
+    def chosen(self) -> float: ...
+
+    @property
+    def top_tokens(self) -> Sequence[int]: ...
+
+    @property
+    def top_logprobs(self) -> Sequence[float]: ...
+
+
+class JobSink(Protocol):
+    """Receives one job's output, on the event loop, in order. Methods must not block and must not raise.
+
+    ``started`` comes at most once, ``tokens`` any number of times, then exactly one of ``finished`` and ``failed``.
+    A worker that dies in between is not visible here: the job is resubmitted and goes on.
+    """
+
+    def started(self, warm_tokens: int) -> None: ...
+
+    def tokens(self, tokens: Sequence[int], scores: Sequence[PositionScores]) -> None: ...
+
+    def finished(self, finish: Finish) -> None: ...
+
+    def failed(self, error: SuperfluidError) -> None: ...
+
+
+class GenerationBackend(Protocol):
+    """Runs jobs on one model."""
+
+    @property
+    def facts(self) -> ModelFacts:
+        """Raises ModelLoadingError until the model is loaded."""
+        ...
+
+    @property
+    def is_ready(self) -> bool: ...
+
+    def submit(self, job: Job, sink: JobSink) -> None:
+        """Never blocks and never raises: a refusal reaches ``sink.failed``."""
+        ...
+
+    def cancel(self, job_id: int) -> None:
+        """Ends the job within one tick; its sink then sees ``finished(CANCELLED)``. Unknown ids are ignored."""
+        ...

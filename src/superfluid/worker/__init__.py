@@ -1,0 +1,1 @@
+"""The process that owns one model, and its supervisor in the daemon."""

@@ -1,0 +1,235 @@
+"""The messages between the daemon and a worker, and their framing. Pure; used on both sides.
+
+A frame is a 4-byte little-endian length and that many bytes of MessagePack (one message). Token ids travel as packed
+little-endian int32. The first message to a worker is ``Load``; its first answer is ``Ready`` or ``LoadFailed``.
+"""
+
+import struct
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from superfluid.domain.job import Job
+from superfluid.domain.model import ModelFacts
+from superfluid.domain.reply import Finish
+
+MAX_FRAME_BYTES = 256 * 1024 * 1024
+_LENGTH = struct.Struct("<I")
+
+
+class EngineSettings(Struct, frozen=True, kw_only=True):
+    """How a worker loads its model. ``None`` threads means one per physical core that this process may use.
+
+    ``model`` is a path for ``llamacpp``; for ``fake`` it is a path to a script (see ``engine/fake.py``) or empty.
+    ``window_tokens`` is per lane; ``host_cache_bytes`` bounds the prefixes kept in host memory.
+    ``prefill_target_seconds`` is how long a tick may take while somebody is decoding.
+    """
+
+    engine: Literal["llamacpp", "fake"]
+    model: str
+    lanes: int
+    window_tokens: int | None
+    max_queue: int
+    threads: int | None = None
+    gpu_layers: int = -1
+    flash_attention: Literal["auto", "on", "off"] = "auto"
+    host_cache_bytes: int = 0
+    prefill_target_seconds: float = 0.4
+    library_path: str | None = None
+    is_engine_log_kept: bool = False
+
+
+# ---- daemon to worker
+
+
+class Load(Struct, frozen=True, tag="load", array_like=True):
+    settings: EngineSettings
+    log_filter: str
+
+
+class Submit(Struct, frozen=True, tag="submit", array_like=True):
+    job: Job
+
+
+class Cancel(Struct, frozen=True, tag="cancel", array_like=True):
+    """Ends a job if it is still there. Its lane is free after the tick in flight; the worker answers with a
+    ``LaneOutput`` whose finish is ``CANCELLED``, unless the job had ended already."""
+
+    job_id: int
+
+
+class Ping(Struct, frozen=True, tag="ping", array_like=True):
+    """Answered with ``Pong`` by the tick loop itself, so that a wedged loop does not answer."""
+
+    sequence: int
+
+
+class SetLogFilter(Struct, frozen=True, tag="log_filter", array_like=True):
+    directive: str
+
+
+class Stop(Struct, frozen=True, tag="stop", array_like=True):
+    """Close the engine and exit 0. Running jobs are abandoned: drain first."""
+
+
+ToWorker = Load | Submit | Cancel | Ping | SetLogFilter | Stop
+
+
+# ---- worker to daemon
+
+
+class Ready(Struct, frozen=True, tag="ready", array_like=True):
+    facts: ModelFacts
+
+
+class LoadFailed(Struct, frozen=True, tag="load_failed", array_like=True):
+    """``code`` is that of an error leaf: ``model_file``, ``model_load``, ``engine_library``, ``usage``."""
+
+    code: str
+    message: str
+
+
+class Rejected(Struct, frozen=True, tag="rejected", array_like=True):
+    """The job will not run. ``code`` is that of an error leaf: ``queue_full``, ``context_length_exceeded``,
+    ``engine_fault``."""
+
+    job_id: int
+    code: str
+    message: str
+
+
+class TokenScores(Struct, frozen=True, array_like=True):
+    """Log-probabilities at one position: the chosen token's, and the best candidates', best first."""
+
+    chosen: float
+    top_tokens: list[int]
+    top_logprobs: list[float]
+
+
+class LaneOutput(Struct, frozen=True, array_like=True):
+    """What one job got from a tick. ``tokens`` is packed int32 (the end-of-turn token included, if it was drawn).
+
+    ``warm_tokens`` is set in the job's first output after its admission (which may carry no token yet) and is ``None`` in
+    later ones. ``finish`` is ``NONE`` until the last. ``scores`` has one entry a token if the job asked for logprobs.
+    """
+
+    job_id: int
+    tokens: bytes
+    finish: Finish = Finish.NONE
+    warm_tokens: int | None = None
+    scores: list[TokenScores] = []
+
+
+class TickRecord(Struct, frozen=True, array_like=True):
+    """Content-free facts about a tick, for metrics, logs and spans. Counters are since the worker's start.
+
+    Durations are in seconds. ``queue_depth`` has one entry per ``QosClass``.
+    """
+
+    sequence: int
+    started_unix: float
+    wall_seconds: float
+    plan_seconds: float
+    engine_seconds: float
+    sample_seconds: float
+    prefill_tokens: int
+    prefill_lanes: int
+    decode_lanes: int
+    admissions: int
+    retirements: int
+    lanes_active: int
+    queue_depth: tuple[int, int, int, int]
+    pool_blocks_used: int
+    pool_blocks_total: int
+    chunk_budget_tokens: int
+    host_cache_bytes: int
+    host_cache_entries: int
+    ticks_total: int
+    prefill_tokens_total: int
+    decode_tokens_total: int
+    warm_prefix_tokens_total: int
+    cold_admissions_total: int
+    host_saves_total: int
+    host_restores_total: int
+    first_token_seconds: list[float]
+
+
+class Tick(Struct, frozen=True, tag="tick", array_like=True):
+    outputs: list[LaneOutput]
+    record: TickRecord
+
+
+class Pong(Struct, frozen=True, tag="pong", array_like=True):
+    sequence: int
+
+
+class LogRecord(Struct, frozen=True, tag="log", array_like=True):
+    """One event of the worker's logger. ``fields`` are numbers, booleans and short codes, never text of a request."""
+
+    unix: float
+    level: int
+    target: str
+    message: str
+    fields: dict[str, str | int | float | bool] = {}
+
+
+FromWorker = Ready | LoadFailed | Rejected | Tick | Pong | LogRecord
+
+
+class FrameError(ValueError):
+    """The other side sent a frame that is too long or does not decode: the connection is of no use any more."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_to_worker = msgspec.msgpack.Decoder(ToWorker)
+_from_worker = msgspec.msgpack.Decoder(FromWorker)
+
+
+def encode_frame(message: ToWorker | FromWorker) -> bytes:
+    """One whole frame, length included."""
+    payload = _encoder.encode(message)
+    return _LENGTH.pack(len(payload)) + payload
+
+
+class FrameBuffer:
+    """Cuts a byte stream into frame payloads. Feed it what was read; iterate over what is complete."""
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._buffer = bytearray()
+        self._max = max_frame_bytes
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The payloads completed by ``data``. Raises FrameError on a length over the bound."""
+        buffer = self._buffer
+        buffer += data
+        payloads: list[bytes] = []
+        offset = 0
+        while len(buffer) - offset >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(buffer, offset)
+            if length > self._max:
+                raise FrameError(f"frame of {length} bytes exceeds {self._max}")
+            end = offset + _LENGTH.size + length
+            if len(buffer) < end:
+                break
+            payloads.append(bytes(buffer[offset + _LENGTH.size : end]))
+            offset = end
+        if offset:
+            del buffer[:offset]
+        return payloads
+
+
+def decode_to_worker(payload: bytes) -> ToWorker:
+    """Raises FrameError."""
+    try:
+        return _to_worker.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise FrameError(str(error)) from error
+
+
+def decode_from_worker(payload: bytes) -> FromWorker:
+    """Raises FrameError."""
+    try:
+        return _from_worker.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise FrameError(str(error)) from error
