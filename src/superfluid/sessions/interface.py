@@ -1,0 +1,95 @@
+"""The use cases as front ends see them: find a model, start a generation, read its reply. Implemented by
+``sessions/service.py``; the front ends' tests use a scripted one."""
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from msgspec import Struct
+
+from superfluid.domain.model import ModelFacts
+from superfluid.domain.reply import ReplyEvent
+from superfluid.domain.request import GenerationRequest, SamplingOverrides
+
+
+class Reply(Protocol):
+    """One running generation.
+
+    Iterating yields batches of events, each non-empty, as they become available; the last batch ends with ``ReplyFinished``.
+    A failure raises a SuperfluidError out of the iteration. Dropping the iterator does not stop the generation: call
+    ``cancel`` (in a ``finally``), which is without effect once it has ended.
+    """
+
+    @property
+    def reply_id(self) -> int:
+        """Unique and rising within the daemon."""
+        ...
+
+    @property
+    def prompt_tokens(self) -> int: ...
+
+    def __aiter__(self) -> AsyncIterator[list[ReplyEvent]]: ...
+
+    def cancel(self) -> None: ...
+
+
+class ServedModel(Protocol):
+    """A model the server knows."""
+
+    @property
+    def model_id(self) -> str: ...
+
+    @property
+    def created_unix(self) -> int: ...
+
+    @property
+    def is_ready(self) -> bool: ...
+
+    @property
+    def facts(self) -> ModelFacts:
+        """Raises ModelLoadingError until the model is loaded."""
+        ...
+
+    @property
+    def sampling_defaults(self) -> SamplingOverrides:
+        """The operator's flags over the model's own defaults."""
+        ...
+
+    async def start(self, request: GenerationRequest) -> Reply:
+        """Renders, checks and submits. Everything that is the caller's fault is raised here, before any event; so are
+        QueueFullError, ModelLoadingError and ShuttingDownError."""
+        ...
+
+    async def tokenize(self, text: str) -> list[int]:
+        """Tokens of ``text`` with no chat frame."""
+        ...
+
+
+class GenerationTiming(Struct, frozen=True):
+    """One finished generation for the access log; durations in seconds, measured at delivery to the client.
+
+    ``first_token_seconds`` and ``decode_seconds`` are ``None`` if nothing was delivered or measured; ``decode_tokens`` are
+    those delivered after the first delivery.
+    """
+
+    route: str
+    model: str
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    first_token_seconds: float | None
+    decode_tokens: int
+    decode_seconds: float | None
+    total_seconds: float
+    finish: str
+
+
+class ModelDirectory(Protocol):
+    """The models this server serves."""
+
+    def resolve(self, name: str) -> ServedModel:
+        """Raises ModelNotFoundError."""
+        ...
+
+    def list_models(self) -> list[ServedModel]:
+        """The default first."""
+        ...
