@@ -8,10 +8,12 @@ Each leaf has a stable ``code``. ``http/errors.py`` maps every leaf to a status 
     │   ├── ContextLengthExceededError, TemplateRefusedError
     │   ├── ModelNotFoundError, RouteNotFoundError, MethodNotAllowedError, PayloadTooLargeError
     │   ├── InvalidApiKeyError, OriginRefusedError
+    │   ├── SessionNotFoundError, SessionBusyError, SessionRefusedError
     │   └── UsageError           a flag or a setting (exit code 2)
     ├── EnvironmentFaultError    the machine, a file or another program must change
     │   ├── AddressUnavailableError, ModelFileError, ModelLoadError, PullError, EngineLibraryError
-    │   └── QueueFullError, ModelLoadingError, ShuttingDownError   (retry later)
+    │   ├── StoreError, DamagedRecordError
+    │   └── StoreUnavailableError, QueueFullError, ModelLoadingError, ShuttingDownError   (retry later)
     └── InternalFaultError       superfluid must change
         └── WorkerFailedError, EngineFaultError
 """
@@ -95,6 +97,24 @@ class UsageError(CallerError):
     code = "usage"
 
 
+class SessionNotFoundError(CallerError):
+    """No session has that id, or the one that had it was purged."""
+
+    code = "session_not_found"
+
+
+class SessionBusyError(CallerError):
+    """A generation is in flight on the session, and the request would disturb it."""
+
+    code = "session_busy"
+
+
+class SessionRefusedError(CallerError):
+    """The session's own state forbids the request (bounds, versions, open permissions, tool calls)."""
+
+    code = "session_refused"
+
+
 class EnvironmentFaultError(SuperfluidError):
     """Something outside superfluid is in the way. The command line exits with 1."""
 
@@ -125,6 +145,25 @@ class EngineLibraryError(EnvironmentFaultError):
     """libllama is missing or does not match the binding."""
 
     code = "engine_library"
+
+
+class StoreError(EnvironmentFaultError):
+    """The sessions directory cannot be used: locked by another server, read-only, of a newer version."""
+
+    code = "store"
+
+
+class DamagedRecordError(EnvironmentFaultError):
+    """A stored record fails its checksum. The session it belongs to cannot be used; all others can."""
+
+    code = "damaged_record"
+
+
+class StoreUnavailableError(EnvironmentFaultError):
+    """A write did not reach the disk (full, I/O error). Nothing of it counts; it may succeed later."""
+
+    code = "store_unavailable"
+    is_retryable = True
 
 
 class QueueFullError(EnvironmentFaultError):
