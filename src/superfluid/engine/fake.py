@@ -1,0 +1,217 @@
+"""A deterministic engine without a model: hashed babble or scripted replies. Runs in the worker, and in tests anywhere.
+
+The next token depends on every token in the lane, so a chunk that is lost, doubled or misplaced changes the reply.
+"""
+
+import os
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superfluid.domain.model import ModelFacts
+from superfluid.engine.fake_script import FakeScript, ScriptReader
+from superfluid.engine.fake_vocabulary import BYTE_TOKENS, END_OF_GENERATION, VOCABULARY_TOKENS
+from superfluid.engine.interface import Row, StepResult
+from superfluid.engine.rows import check_cut, check_rows
+from superfluid.errors import EngineFaultError, ModelLoadError
+
+MICRO_BATCH_TOKENS: Final = 64
+BYTES_PER_TOKEN: Final = 12
+
+_MASK = (1 << 64) - 1
+_STATE = struct.Struct("<4sII")
+_STATE_MAGIC = b"FAK1"
+_LETTERS: Final = np.frombuffer(b"etaoinshrdlu etaoins hrdlcumwfgypbv ", np.uint8).astype(np.int32)
+_SCRIPTED_LOGIT: Final = 40.0
+_FAVOURED_LOGIT: Final = 6.0
+
+_floor = np.full(VOCABULARY_TOKENS, -12.0, np.float32)
+_floor[_LETTERS] = 0.0
+_TOKEN_SALTS: Final = (np.arange(1, VOCABULARY_TOKENS + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)).astype(
+    np.uint64
+)
+
+
+class FakeEngine:
+    """``Engine`` over token lists. Raises ModelLoadError if the script says so."""
+
+    def __init__(
+        self,
+        script: FakeScript | None = None,
+        *,
+        lanes: int,
+        window_tokens: int | None = None,
+        threads: int = 1,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._script = script or FakeScript()
+        if self._script.load_seconds:
+            sleep(self._script.load_seconds)
+        if self._script.load_error is not None:
+            raise ModelLoadError(self._script.load_error)
+        self._window = window_tokens or min(self._script.trained_window_tokens, 8192)
+        self._reader = ScriptReader(self._script)
+        self._tokens: list[list[int]] = [[] for _ in range(lanes)]
+        self._hashes: list[list[int]] = [[] for _ in range(lanes)]
+        self._threads = threads
+        self._steps = 0
+        self._abort = threading.Event()
+        self._is_closed = False
+
+    @property
+    def facts(self) -> ModelFacts:
+        lanes = len(self._tokens)
+        return ModelFacts(
+            architecture="fake",
+            description="fake engine",
+            vocabulary_tokens=VOCABULARY_TOKENS,
+            window_tokens=self._window,
+            trained_window_tokens=self._script.trained_window_tokens,
+            lanes=lanes,
+            kv_bytes=lanes * self._window * BYTES_PER_TOKEN,
+            weights_bytes=0,
+            parameters=0,
+            flash_attention=False,
+            can_truncate=self._script.can_truncate,
+            threads=self._threads,
+            engine="fake",
+            engine_build="1",
+            state_key="fake-1",
+            sampling_defaults=self._script.sampling_defaults,
+        )
+
+    @property
+    def end_of_generation(self) -> frozenset[int]:
+        return END_OF_GENERATION
+
+    @property
+    def unpenalized(self) -> frozenset[int]:
+        return frozenset(range(BYTE_TOKENS, VOCABULARY_TOKENS))
+
+    def length(self, lane: int) -> int:
+        return len(self._tokens[lane])
+
+    def step(self, rows: Sequence[Row]) -> StepResult:
+        check_rows(rows, [len(tokens) for tokens in self._tokens], self._window)
+        self._steps += 1
+        self._abort.clear()
+        self._misbehave(rows)
+        completed = self._spend_time([len(row.tokens) for row in rows])
+        logits: list[NDArray[np.float32]] = []
+        for row, count in zip(rows, completed, strict=True):
+            first = 0 if row.wants_logits == "all" else len(row.tokens) - 1
+            for index, token in enumerate(row.tokens[:count].tolist()):
+                self._append(row.lane, token)
+                if count == len(row.tokens) and index >= first and row.wants_logits != "none":
+                    logits.append(self._logits(row.lane))
+        stacked = np.stack(logits) if logits else np.empty((0, VOCABULARY_TOKENS), np.float32)
+        return StepResult(stacked, completed)
+
+    def truncate(self, lane: int, length: int) -> bool:
+        held = len(self._tokens[lane])
+        check_cut(lane, length, held)
+        is_possible = self._script.can_truncate or length in (0, held)
+        del self._tokens[lane][length if is_possible else 0 :]
+        del self._hashes[lane][length if is_possible else 0 :]
+        return is_possible
+
+    def clear(self, lane: int) -> None:
+        self._tokens[lane].clear()
+        self._hashes[lane].clear()
+
+    def export_lane(self, lane: int) -> bytes:
+        body = np.array(self._tokens[lane], np.dtype("<i4")).tobytes()
+        return _STATE.pack(_STATE_MAGIC, len(self._tokens[lane]), zlib.crc32(body)) + body
+
+    def import_lane(self, lane: int, state: bytes, length: int) -> bool:
+        self.clear(lane)
+        if len(state) != _STATE.size + 4 * length or length > self._window:
+            return False
+        magic, held, checksum = _STATE.unpack_from(state)
+        body = state[_STATE.size :]
+        if magic != _STATE_MAGIC or held != length or checksum != zlib.crc32(body):
+            return False
+        for token in np.frombuffer(body, np.dtype("<i4")).tolist():
+            self._append(lane, token)
+        return True
+
+    def set_threads(self, threads: int) -> None:
+        self._threads = threads
+
+    def abort(self) -> None:
+        self._abort.set()
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def _append(self, lane: int, token: int) -> None:
+        hashes = self._hashes[lane]
+        hashes.append(_mix((hashes[-1] if hashes else 0) ^ (token + 1)))
+        self._tokens[lane].append(token)
+
+    def _logits(self, lane: int) -> NDArray[np.float32]:
+        state = self._hashes[lane][-1]
+        noise = (_TOKEN_SALTS ^ np.uint64(state)) * np.uint64(0xBF58476D1CE4E5B9)
+        logits = _floor + (noise >> np.uint64(40)).astype(np.float32) * np.float32(4.0 / (1 << 24))
+        scripted = self._reader.next_token(self._tokens[lane])
+        if scripted is None:
+            logits[_LETTERS[state % len(_LETTERS)]] = _FAVOURED_LOGIT
+        else:
+            logits[scripted] = _SCRIPTED_LOGIT
+        return logits
+
+    def _spend_time(self, counts: list[int]) -> tuple[int, ...]:
+        """Waits as long as the step takes; returns the tokens completed per row (whole micro-batches if aborted)."""
+        total = sum(counts)
+        done = 0
+        if not self._is_interrupted(self._script.step_seconds):
+            while done < total:
+                micro_batch = min(MICRO_BATCH_TOKENS, total - done)
+                if self._is_interrupted(self._script.token_seconds * micro_batch):
+                    break
+                done += micro_batch
+        completed: list[int] = []
+        for count in counts:
+            completed.append(min(count, done))
+            done -= completed[-1]
+        return tuple(completed)
+
+    def _is_interrupted(self, seconds: float) -> bool:
+        return self._abort.wait(seconds) if seconds > 0 else self._abort.is_set()
+
+    def _misbehave(self, rows: Sequence[Row]) -> None:
+        script = self._script
+        has_token = script.crash_token is not None and any(script.crash_token in row.tokens for row in rows)
+        if has_token or self._steps == script.crash_step:
+            _crash(script.crash_marker)
+        if self._steps in script.fault_steps:
+            for row in rows:
+                self.clear(row.lane)
+            raise EngineFaultError(f"the script of the fake engine fails step {self._steps}")
+
+
+def _crash(marker: str | None) -> None:
+    if marker is not None:
+        if Path(marker).exists():
+            return
+        Path(marker).touch()
+    os.abort()
+
+
+def _mix(value: int) -> int:
+    """The finalizer of SplitMix64."""
+    value = (value + 0x9E3779B97F4A7C15) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
