@@ -1,0 +1,202 @@
+"""The use case every front end calls: turn a request into a job, run it, hand out its reply. Runs in the daemon.
+
+Rendering and tokenizing happen in a thread; everything else on the event loop. One ``ModelService`` per loaded model.
+"""
+
+import array
+import asyncio
+import itertools
+import secrets
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Protocol, assert_never
+
+from superfluid.chat.interface import ChatCodec, Tokenizer
+from superfluid.config import GenerationConfig
+from superfluid.domain.job import Job
+from superfluid.domain.model import ModelFacts
+from superfluid.domain.request import (
+    ChatPrompt,
+    GenerationRequest,
+    Prompt,
+    SamplingOverrides,
+    TextPrompt,
+    TokenPrompt,
+)
+from superfluid.errors import (
+    ContextLengthExceededError,
+    InvalidRequestError,
+    InvalidValueError,
+    ModelLoadingError,
+    ShuttingDownError,
+)
+from superfluid.sessions.backend import GenerationBackend
+from superfluid.sessions.reply import RunningReply
+from superfluid.sessions.sampling import merge_overrides, resolve_sampling
+
+_SEED_BITS = 63
+
+
+class ReplyCounter:
+    """Reply ids, rising and unique within the daemon; and how many replies are running, for the drain."""
+
+    def __init__(self) -> None:
+        self._ids = itertools.count(1)
+        self._running: set[int] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.is_draining = False
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    def open(self) -> int:
+        """A new id. Raises ShuttingDownError once the daemon drains."""
+        if self.is_draining:
+            raise ShuttingDownError("the server is shutting down and takes no new requests")
+        reply_id = next(self._ids)
+        self._running.add(reply_id)
+        self._idle.clear()
+        return reply_id
+
+    def close(self, reply_id: int) -> None:
+        """The reply has ended. Idempotent."""
+        self._running.discard(reply_id)
+        if not self._running:
+            self._idle.set()
+
+    async def wait_idle(self) -> None:
+        await self._idle.wait()
+
+
+class TextSide(Protocol):
+    """The vocabulary and the codec of one model, opened together once its worker has loaded the file."""
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def codec(self) -> ChatCodec: ...
+
+
+class ModelService:
+    """One served model: ``sessions.interface.ServedModel``."""
+
+    def __init__(
+        self,
+        model_id: str,
+        *,
+        created_unix: int,
+        backend: GenerationBackend,
+        generation: GenerationConfig,
+        counter: ReplyCounter,
+        executor: Executor,
+    ) -> None:
+        self.model_id = model_id
+        self.created_unix = created_unix
+        self._backend = backend
+        self._generation = generation
+        self._counter = counter
+        self._executor = executor
+        self._text: TextSide | None = None
+
+    def attach_text(self, text: TextSide) -> None:
+        """Makes the model ready: called once, when the worker has loaded the file and the vocabulary is open."""
+        self._text = text
+
+    @property
+    def is_ready(self) -> bool:
+        return self._text is not None and self._backend.is_ready
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._backend.facts
+
+    @property
+    def sampling_defaults(self) -> SamplingOverrides:
+        return merge_overrides(self._generation.sampling, self.facts.sampling_defaults)
+
+    async def tokenize(self, text: str) -> list[int]:
+        tokenizer = self._loaded_text().tokenizer
+        return await self._in_thread(lambda: tokenizer.encode_text(text))
+
+    async def start(self, request: GenerationRequest) -> RunningReply:
+        """See ``sessions.interface.ServedModel``. Cancelling the call before it returns leaves nothing behind."""
+        text = self._loaded_text()
+        facts = self._backend.facts
+        reply_id = self._counter.open()
+        try:
+            tokens = await self._in_thread(lambda: _prompt_tokens(text, request.prompt))
+            _check_prompt(tokens, facts)
+            job = self._job(reply_id, tokens, request, facts)
+            reply = RunningReply(
+                reply_id,
+                job,
+                tokenizer=text.tokenizer,
+                codec=text.codec,
+                stop=request.stop,
+                parse_tools=request.parse_tools,
+                prompt_tail=tokens[-8:],
+                on_cancel=self._backend.cancel,
+                on_end=self._counter.close,
+            )
+        except BaseException:
+            self._counter.close(reply_id)
+            raise
+        self._backend.submit(job, reply)
+        reply.raise_if_failed()
+        return reply
+
+    def _job(self, job_id: int, tokens: Sequence[int], request: GenerationRequest, facts: ModelFacts) -> Job:
+        room = facts.window_tokens - len(tokens)
+        wanted = request.max_tokens if request.max_tokens is not None else self._generation.max_tokens
+        return Job(
+            job_id=job_id,
+            tokens=array.array("i", tokens).tobytes(),
+            prompt_tokens=len(tokens),
+            max_tokens=room if wanted is None else min(wanted, room),
+            sampling=resolve_sampling(
+                request.sampling,
+                self._generation.sampling,
+                facts.sampling_defaults,
+                fresh_seed=secrets.randbits(_SEED_BITS) | 1,
+            ),
+            ignore_eos=request.ignore_eos,
+            logprobs=request.logprobs,
+            qos=request.qos,
+        )
+
+    def _loaded_text(self) -> TextSide:
+        if self._text is None:
+            raise ModelLoadingError(f"the model {self.model_id} is still loading")
+        return self._text
+
+    async def _in_thread(self, work: Callable[[], list[int]]) -> list[int]:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+def _prompt_tokens(text: TextSide, prompt: Prompt) -> list[int]:
+    match prompt:
+        case ChatPrompt():
+            return text.codec.render(prompt).tokens
+        case TextPrompt():
+            return text.tokenizer.encode_text(prompt.text, is_start=True)
+        case TokenPrompt():
+            limit = text.tokenizer.vocabulary_tokens
+            if any(not 0 <= token < limit for token in prompt.tokens):
+                raise InvalidValueError(f"token ids must be between 0 and {limit - 1}", param="prompt")
+            return list(prompt.tokens)
+        case _:
+            assert_never(prompt)
+
+
+def _check_prompt(tokens: Sequence[int], facts: ModelFacts) -> None:
+    if not tokens:
+        raise InvalidRequestError("the prompt has no tokens", param="prompt")
+    if len(tokens) >= facts.window_tokens:
+        raise ContextLengthExceededError(
+            f"the prompt has {len(tokens)} tokens, and this server's context window is {facts.window_tokens} tokens "
+            "including the reply",
+            param="messages",
+        )
