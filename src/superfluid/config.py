@@ -41,7 +41,7 @@ class Secret:
 
 
 class ModelConfig(Struct, frozen=True, kw_only=True):
-    """The model to serve and how. ``model`` ``None`` is the embedded default; ``window_tokens`` ``None`` is automatic."""
+    """The model to serve and how. ``model`` None is the embedded default; ``window_tokens`` None is automatic."""
 
     model: str | None = None
     runtime: Runtime = "auto"
@@ -56,6 +56,14 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     library_path: Path | None = None
     is_engine_log_kept: bool = False
     worker_timeout_seconds: float = 10.0
+
+
+class HubConfig(Struct, frozen=True, kw_only=True):
+    """Where pulled models come from and are kept. ``None`` is what the hub's own client library would take."""
+
+    endpoint: str | None = None
+    cache_directory: Path | None = None
+    token: Secret | None = None
 
 
 class GenerationConfig(Struct, frozen=True, kw_only=True):
@@ -90,14 +98,46 @@ class ServeConfig(Struct, frozen=True, kw_only=True):
     http: HttpConfig = HttpConfig()
     log: LogConfig = LogConfig()
     drain_timeout_seconds: float = 60.0
+    hub: HubConfig = HubConfig()
+    node_name: str | None = None
+
+
+def environment_value(environment: Mapping[str, str], name: str) -> str | None:
+    """The variable's value; empty or blank means not set."""
+    return environment.get(name, "").strip() or None
 
 
 def home_directory(environment: Mapping[str, str]) -> Path:
     """``$SUPERFLUID_HOME``, else ``~/.superfluid``; empty means not set."""
-    value = environment.get("SUPERFLUID_HOME", "")
-    if value:
-        return Path(value).expanduser()
-    return Path(environment.get("HOME") or os.path.expanduser("~")) / ".superfluid"
+    value = environment_value(environment, "SUPERFLUID_HOME")
+    return Path(value).expanduser() if value else _user_home(environment) / ".superfluid"
+
+
+def hub_settings(environment: Mapping[str, str]) -> HubConfig:
+    """What all clients of the hub read: HF_ENDPOINT, HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HF_TOKEN."""
+    token = environment_value(environment, "HF_TOKEN")
+    endpoint = environment_value(environment, "HF_ENDPOINT")
+    return HubConfig(
+        endpoint=endpoint.rstrip("/") if endpoint else None,
+        cache_directory=_hub_cache(environment),
+        token=Secret(token) if token else None,
+    )
+
+
+def _hub_cache(environment: Mapping[str, str]) -> Path:
+    cache = environment_value(environment, "HF_HUB_CACHE")
+    if cache:
+        return Path(cache).expanduser()
+    home = environment_value(environment, "HF_HOME")
+    if home:
+        return Path(home).expanduser() / "hub"
+    caches = environment_value(environment, "XDG_CACHE_HOME")
+    parent = Path(caches).expanduser() if caches else _user_home(environment) / ".cache"
+    return parent / "huggingface" / "hub"
+
+
+def _user_home(environment: Mapping[str, str]) -> Path:
+    return Path(environment_value(environment, "HOME") or os.path.expanduser("~"))
 
 
 def require_range(flag: str, value: float, low: float, high: float) -> None:
