@@ -1,0 +1,155 @@
+"""What a session store is: rows, events, prefix digests; atomic batches; reads that verify what they read.
+
+``store/sqlite.py`` implements it. A shared database behind several daemons would be another implementation.
+"""
+
+import enum
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from superfluid.errors import SuperfluidError
+
+
+class Origin(enum.IntEnum):
+    """Who made a session: a client that holds its id, or an HTTP request that named none."""
+
+    SESSION_API = 0
+    HTTP = 1
+
+
+class SessionRow(Struct, frozen=True, kw_only=True):
+    """One session's summary, updated with every event it gets.
+
+    ``parent`` is lineage; ``base`` is the session whose first ``fork_at`` events this one inherits (``None``: nothing).
+    ``events`` and ``tokens`` count inherited ones too. ``start`` is the start that last raised ``epoch``.
+    """
+
+    id: int
+    parent: int | None = None
+    base: int | None = None
+    fork_at: int = 0
+    origin: Origin = Origin.SESSION_API
+    epoch: int = 1
+    start: int = 0
+    events: int = 0
+    tokens: int = 0
+    open_tool_calls: int = 0
+    title: str | None = None
+    is_archived: bool = False
+    meta_version: int = 0
+    generation: int = 0
+    is_purged: bool = False
+    touched_unix_ms: int = 0
+
+
+class StoredEvent(Struct, frozen=True, array_like=True):
+    """One event as it lies in the store; ``body`` is the encoded record."""
+
+    event_id: int
+    epoch: int
+    ts_unix_ms: int
+    body: bytes
+
+
+class PutSession(Struct, frozen=True):
+    """Insert or replace a session's row."""
+
+    row: SessionRow
+
+
+class AddEvents(Struct, frozen=True):
+    """Append events to a session's own log; their ids must be new."""
+
+    session: int
+    events: tuple[StoredEvent, ...]
+
+
+class PutPrefix(Struct, frozen=True):
+    """Remember that the conversation with this digest ends before event ``at_event`` of ``session``."""
+
+    digest: bytes
+    session: int
+    at_event: int
+
+
+class EraseSession(Struct, frozen=True):
+    """Overwrite everything stored of a session but its row."""
+
+    session: int
+
+
+class ForgetSession(Struct, frozen=True):
+    """Erase a session and its row. Its id is not used again."""
+
+    session: int
+
+
+Write = PutSession | AddEvents | PutPrefix | EraseSession | ForgetSession
+CommitCallback = Callable[[SuperfluidError | None], None]
+
+
+class StoreStatistics(Struct, frozen=True):
+    """Counters since the start, and sizes as of the last commit."""
+
+    commits_total: int
+    batches_total: int
+    events_total: int
+    failed_commits_total: int
+    waiting_batches: int
+    file_bytes: int
+    last_commit_seconds: float
+
+
+class SessionStore(Protocol):
+    """A store that is open. Writes may come from the event loop; reads block and belong in a thread."""
+
+    @property
+    def store_id(self) -> bytes:
+        """16 random bytes, made with the store."""
+        ...
+
+    @property
+    def start(self) -> int:
+        """The number of this start; rises by one at every open."""
+        ...
+
+    def commit(self, writes: Sequence[Write], done: CommitCallback) -> None:
+        """Queues an atomic batch. Batches are committed in order, those that wait together in one transaction.
+
+        ``done`` is called from the writer thread: ``None`` once the batch is durable, else why nothing of it is stored.
+        """
+        ...
+
+    def allocate_session_id(self) -> int:
+        """An id that was never used. Does not touch the disk."""
+        ...
+
+    def row(self, session: int) -> SessionRow | None: ...
+
+    def rows(self, *, include_archived: bool = True) -> list[SessionRow]:
+        """Live sessions by id."""
+        ...
+
+    def children(self, session: int) -> list[SessionRow]:
+        """Live sessions whose ``parent`` or ``base`` is ``session``."""
+        ...
+
+    def events(self, session: int, first: int = 0, end: int | None = None) -> list[StoredEvent]:
+        """Events ``first`` to ``end`` - 1, inherited ones included. Raises DamagedRecordError naming the session."""
+        ...
+
+    def prefix(self, digests: Sequence[bytes]) -> PutPrefix | None:
+        """The last of ``digests`` (shortest conversation first) that is known and whose session is live."""
+        ...
+
+    def oldest_http_sessions(self, limit: int, *, touched_before_unix_ms: int | None = None) -> list[SessionRow]:
+        """Live sessions that no client named and that nothing inherits from, least recently touched first."""
+        ...
+
+    def statistics(self) -> StoreStatistics: ...
+
+    def close(self) -> None:
+        """Commits what waits, then closes. Idempotent."""
+        ...

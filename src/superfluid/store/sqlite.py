@@ -1,0 +1,191 @@
+"""The session store on SQLite: opening, reading, and the protocol's front. Writing is in ``store/writer.py``.
+
+WAL with ``synchronous=FULL``: a commit is on the disk when it returns, and readers never wait for the writer.
+"""
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from superfluid.errors import DamagedRecordError, StoreError, StoreUnavailableError
+from superfluid.store.interface import (
+    CommitCallback,
+    Origin,
+    PutPrefix,
+    SessionRow,
+    StoredEvent,
+    StoreStatistics,
+    Write,
+)
+from superfluid.store.record import event_checksum
+from superfluid.store.schema import migrate
+from superfluid.store.writer import ROW_COLUMNS, StoreWriter
+
+_PRAGMAS = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",
+    "PRAGMA secure_delete = ON",
+    "PRAGMA busy_timeout = 5000",
+)
+# The log of a session: its own events, and below its fork point those of the session it was forked from, and so on.
+_LINEAGE = """
+    WITH RECURSIVE lineage (session, upper) AS (
+        SELECT ?1, ?3
+        UNION ALL
+        SELECT session.base, min(lineage.upper, session.fork_at)
+        FROM lineage JOIN session ON session.id = lineage.session
+        WHERE session.base IS NOT NULL AND min(lineage.upper, session.fork_at) > ?2
+    )
+"""
+_EVENTS = (
+    _LINEAGE
+    + """
+    SELECT event.session, event.id, event.epoch, event.ts_unix_ms, event.body, event.checksum
+    FROM lineage CROSS JOIN event ON event.session = lineage.session
+    WHERE event.id >= ?2 AND event.id < lineage.upper
+    ORDER BY event.id
+    """
+)
+_MAX_ID = 2**63 - 1
+
+
+def open_connection(path: Path, *, is_read_only: bool = False, vfs: str | None = None) -> apsw.Connection:
+    """A connection with the store's settings. Raises StoreError if the file cannot be used."""
+    flags = apsw.SQLITE_OPEN_READONLY if is_read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    try:
+        connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
+        for pragma in _PRAGMAS[3:] if is_read_only else _PRAGMAS:
+            connection.execute(pragma)
+    except apsw.Error as error:
+        raise StoreError(f"the session store {path} cannot be opened: {error}") from error
+    return connection
+
+
+class SqliteStore:
+    """``store.interface.SessionStore`` in one file: one connection for the writer, one for the readers."""
+
+    def __init__(self, path: Path, *, vfs: str | None = None) -> None:
+        """Opens or creates the store and counts this start. Blocks, for a time that does not grow with the history."""
+        self._path = path
+        connection = open_connection(path, vfs=vfs)
+        try:
+            migrate(connection)
+            with connection:
+                connection.execute("UPDATE store SET value = value + 1 WHERE key = 'start'")
+            facts: dict[str, Any] = {
+                str(key): value for key, value in connection.execute("SELECT key, value FROM store")
+            }
+            last = connection.execute("SELECT coalesce(max(id), 0) FROM session").get
+        except apsw.Error as error:
+            raise StoreError(f"the session store {path} cannot be used: {error}") from error
+        assert isinstance(last, int)
+        self.store_id: bytes = facts["store_id"]
+        self.start: int = facts["start"]
+        self._last_session: int = max(last, facts.get("last_session", 0))
+        self._writer = StoreWriter(connection, path)
+        self._reader_lock = threading.Lock()
+        self._reader = open_connection(path, is_read_only=True, vfs=vfs)
+        self._is_closed = False
+
+    def commit(self, writes: Sequence[Write], done: CommitCallback) -> None:
+        self._writer.submit(tuple(writes), done)
+
+    def allocate_session_id(self) -> int:
+        self._last_session += 1
+        return self._last_session
+
+    def row(self, session: int) -> SessionRow | None:
+        rows = self._rows("WHERE id = ?", (session,))
+        return rows[0] if rows else None
+
+    def rows(self, *, include_archived: bool = True) -> list[SessionRow]:
+        return self._rows("WHERE NOT is_purged" + ("" if include_archived else " AND NOT is_archived") + " ORDER BY id")
+
+    def children(self, session: int) -> list[SessionRow]:
+        return self._rows("WHERE NOT is_purged AND (parent = ?1 OR base = ?1) ORDER BY id", (session,))
+
+    def events(self, session: int, first: int = 0, end: int | None = None) -> list[StoredEvent]:
+        found = self._query(_EVENTS, (session, first, _MAX_ID if end is None else end))
+        events: list[StoredEvent] = []
+        for owner, event_id, epoch, ts_unix_ms, body, checksum in found:
+            is_next = event_id == first + len(events)
+            if not is_next or checksum != event_checksum(owner, event_id, epoch, ts_unix_ms, body):
+                raise DamagedRecordError(
+                    f"session {session}: the stored record of event {event_id if is_next else first + len(events)} is "
+                    f"{'damaged' if is_next else 'missing'}"
+                    + (f" (inherited from session {owner})" if owner != session else "")
+                )
+            events.append(StoredEvent(event_id, epoch, ts_unix_ms, body))
+        return events
+
+    def prefix(self, digests: Sequence[bytes]) -> PutPrefix | None:
+        for digest in reversed(digests):
+            found = self._query(
+                "SELECT prefix.session, at_event FROM prefix JOIN session ON session.id = prefix.session "
+                "WHERE digest = ? AND NOT is_purged",
+                (digest,),
+            )
+            if found:
+                return PutPrefix(digest, found[0][0], found[0][1])
+        return None
+
+    def oldest_http_sessions(self, limit: int, *, touched_before_unix_ms: int | None = None) -> list[SessionRow]:
+        return self._rows(
+            "AS old WHERE origin = 1 AND NOT is_purged AND touched_unix_ms < ? AND NOT EXISTS "
+            "(SELECT 1 FROM session WHERE base = old.id) ORDER BY touched_unix_ms LIMIT ?",
+            (_MAX_ID if touched_before_unix_ms is None else touched_before_unix_ms, limit),
+        )
+
+    def statistics(self) -> StoreStatistics:
+        return self._writer.statistics()
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        # The reader first: the last connection to close folds the write-ahead log into the file, and it must be able to write.
+        with self._reader_lock:
+            self._reader.close()
+        self._writer.close(self._last_session)
+
+    # ----
+
+    def _rows(self, tail: str, arguments: tuple[int, ...] = ()) -> list[SessionRow]:
+        return [_session_row(values) for values in self._query(f"SELECT {ROW_COLUMNS} FROM session {tail}", arguments)]
+
+    def _query(self, statement: str, arguments: tuple[bytes | int, ...] = ()) -> list[tuple]:  # type: ignore[type-arg]
+        try:
+            with self._reader_lock:
+                return self._reader.execute(statement, arguments).fetchall()
+        except apsw.CorruptError as error:
+            raise DamagedRecordError(f"the session store {self._path} is damaged: {error}") from error
+        except apsw.Error as error:
+            raise StoreUnavailableError(f"the session store cannot be read: {error}") from error
+
+
+def _session_row(values: tuple) -> SessionRow:  # type: ignore[type-arg]
+    (
+        session, parent, base, fork_at, origin, epoch, start, events, tokens, open_tool_calls, title, is_archived,
+        meta_version, generation, is_purged, touched_unix_ms,
+    ) = values  # fmt: skip
+    return SessionRow(
+        id=session,
+        parent=parent,
+        base=base,
+        fork_at=fork_at,
+        origin=Origin(origin),
+        epoch=epoch,
+        start=start,
+        events=events,
+        tokens=tokens,
+        open_tool_calls=open_tool_calls,
+        title=title,
+        is_archived=bool(is_archived),
+        meta_version=meta_version,
+        generation=generation,
+        is_purged=bool(is_purged),
+        touched_unix_ms=touched_unix_ms,
+    )

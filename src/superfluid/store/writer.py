@@ -1,0 +1,187 @@
+"""The store's one writer: a thread that commits everything that waits in one transaction, with one sync."""
+
+import os
+import queue
+import threading
+import time
+from pathlib import Path
+from typing import assert_never
+
+import apsw
+
+from superfluid.errors import StoreUnavailableError, SuperfluidError
+from superfluid.store.interface import (
+    AddEvents,
+    CommitCallback,
+    EraseSession,
+    ForgetSession,
+    PutPrefix,
+    PutSession,
+    SessionRow,
+    StoreStatistics,
+    Write,
+)
+from superfluid.store.record import event_checksum
+
+ROW_COLUMNS = (
+    "id, parent, base, fork_at, origin, epoch, start, events, tokens, open_tool_calls, title, is_archived, "
+    "meta_version, generation, is_purged, touched_unix_ms"
+)
+_PUT_SESSION = f"INSERT OR REPLACE INTO session ({ROW_COLUMNS}) VALUES ({', '.join('?' * 16)})"
+_ADD_EVENT = "INSERT INTO event (session, id, epoch, ts_unix_ms, body, checksum) VALUES (?, ?, ?, ?, ?, ?)"
+_PUT_PREFIX = "INSERT OR REPLACE INTO prefix (digest, session, at_event) VALUES (?, ?, ?)"
+# More than this in one transaction would hold up the first of them.
+_MAX_BATCHES = 512
+
+Batch = tuple[tuple[Write, ...], CommitCallback]
+
+
+class StoreWriter:
+    """Owns the writing connection. ``submit`` never blocks; what waits is bounded by its callers."""
+
+    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+        self._queue: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._commits = self._batches = self._events = self._failed = 0
+        self._last_commit_seconds = 0.0
+        self._file_bytes = self._measure()
+        self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, writes: tuple[Write, ...], done: CommitCallback) -> None:
+        self._queue.put((writes, done))
+
+    def statistics(self) -> StoreStatistics:
+        return StoreStatistics(
+            commits_total=self._commits,
+            batches_total=self._batches,
+            events_total=self._events,
+            failed_commits_total=self._failed,
+            waiting_batches=self._queue.qsize(),
+            file_bytes=self._file_bytes,
+            last_commit_seconds=self._last_commit_seconds,
+        )
+
+    def close(self, last_session: int) -> None:
+        """Commits what waits and closes the connection. Blocks."""
+        self._queue.put(None)
+        self._thread.join()
+        try:
+            self._connection.execute("INSERT OR REPLACE INTO store VALUES ('last_session', ?)", (last_session,))
+        except apsw.Error:
+            # Only keeps ids of never-stored sessions from being used again; on a full disk that is not worth a failure.
+            pass
+        self._connection.close()
+
+    def _run(self) -> None:
+        is_open = True
+        while is_open:
+            batches: list[Batch] = []
+            item = self._queue.get()
+            while True:
+                if item is None:
+                    is_open = False
+                    break
+                batches.append(item)
+                if len(batches) >= _MAX_BATCHES:
+                    break
+                try:
+                    item = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+            if batches:
+                self._commit(batches)
+
+    def _commit(self, batches: list[Batch]) -> None:
+        """One transaction for all of ``batches``; then every ``done`` is called."""
+        started = time.monotonic()
+        error: SuperfluidError | None = None
+        events = 0
+        try:
+            with self._connection:
+                for writes, _ in batches:
+                    for write in writes:
+                        events += self._apply(write)
+        except apsw.ConstraintError as cause:
+            if len(batches) > 1:
+                # One batch breaks a rule of ours (a bug): the others must not pay for it.
+                for batch in batches:
+                    self._commit([batch])
+                return
+            error = _unavailable(cause)
+        except apsw.Error as cause:
+            error = _unavailable(cause)
+        self._last_commit_seconds = time.monotonic() - started
+        if error is None:
+            if any(isinstance(write, EraseSession | ForgetSession) for writes, _ in batches for write in writes):
+                error = self._scrub_log()
+        if error is None:
+            self._commits += 1
+            self._batches += len(batches)
+            self._events += events
+            self._file_bytes = self._measure()
+        else:
+            self._failed += 1
+        for _, done in batches:
+            done(error)
+
+    def _scrub_log(self) -> SuperfluidError | None:
+        """Empties the write-ahead log, whose old frames still hold what was erased."""
+        try:
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.Error as cause:
+            return _unavailable(cause)
+        return None
+
+    def _apply(self, write: Write) -> int:
+        execute = self._connection.execute
+        match write:
+            case PutSession(row):
+                execute(_PUT_SESSION, _row_values(row))
+                return 0
+            case AddEvents(session, events):
+                for event in events:
+                    checksum = event_checksum(session, event.event_id, event.epoch, event.ts_unix_ms, event.body)
+                    execute(_ADD_EVENT, (session, event.event_id, event.epoch, event.ts_unix_ms, event.body, checksum))
+                return len(events)
+            case PutPrefix(digest, session, at_event):
+                execute(_PUT_PREFIX, (digest, session, at_event))
+                return 0
+            case EraseSession(session):
+                self._erase(session)
+                return 0
+            case ForgetSession(session):
+                self._erase(session)
+                execute("DELETE FROM session WHERE id = ?", (session,))
+                return 0
+            case _:
+                assert_never(write)
+
+    def _erase(self, session: int) -> None:
+        self._connection.execute("DELETE FROM event WHERE session = ?", (session,))
+        self._connection.execute("DELETE FROM prefix WHERE session = ?", (session,))
+        self._connection.execute("UPDATE session SET title = NULL WHERE id = ?", (session,))
+
+    def _measure(self) -> int:
+        total = 0
+        for suffix in ("", "-wal"):
+            try:
+                total += os.stat(f"{self._path}{suffix}").st_size
+            except FileNotFoundError:
+                continue
+        return total
+
+
+def _unavailable(cause: apsw.Error) -> StoreUnavailableError:
+    error = StoreUnavailableError(f"the session store could not be written: {cause}")
+    error.__cause__ = cause
+    return error
+
+
+def _row_values(row: SessionRow) -> tuple[int | str | None, ...]:
+    return (
+        row.id, row.parent, row.base, row.fork_at, row.origin, row.epoch, row.start, row.events, row.tokens,
+        row.open_tool_calls, row.title, row.is_archived, row.meta_version, row.generation, row.is_purged,
+        row.touched_unix_ms,
+    )  # fmt: skip

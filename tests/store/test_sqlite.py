@@ -1,0 +1,282 @@
+"""The SQLite store: what is committed is read back, what is damaged is found out, what fails leaves nothing."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+from tests.fixtures.faulty_disk import FaultyDisk
+
+from superfluid.errors import DamagedRecordError, StoreError, StoreUnavailableError, SuperfluidError
+from superfluid.store.directory import SessionsDirectory
+from superfluid.store.interface import (
+    AddEvents,
+    EraseSession,
+    ForgetSession,
+    Origin,
+    PutPrefix,
+    PutSession,
+    SessionRow,
+    StoredEvent,
+    Write,
+)
+from superfluid.store.sqlite import SqliteStore
+
+
+def event(event_id: int, body: bytes = b"body") -> StoredEvent:
+    return StoredEvent(event_id, 1, 1_700_000_000_000 + event_id, body + str(event_id).encode())
+
+
+def commit(store: SqliteStore, *writes: Write) -> SuperfluidError | None:
+    """Commits one batch and waits for its answer."""
+    answered = threading.Event()
+    answers: list[SuperfluidError | None] = []
+
+    def done(error: SuperfluidError | None) -> None:
+        answers.append(error)
+        answered.set()
+
+    store.commit(writes, done)
+    assert answered.wait(10)
+    return answers[0]
+
+
+def root(store: SqliteStore, session: int, count: int, **columns: object) -> None:
+    row = SessionRow(id=session, events=count, **columns)  # type: ignore[arg-type]
+    assert commit(store, PutSession(row), AddEvents(session, tuple(event(n) for n in range(count)))) is None
+
+
+def fork(store: SqliteStore, session: int, base: int, at: int, count: int) -> None:
+    row = SessionRow(id=session, parent=base, base=base, fork_at=at, events=at + count)
+    events = tuple(event(at + n, b"fork") for n in range(count))
+    assert commit(store, PutSession(row), AddEvents(session, events)) is None
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "sessions.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqliteStore]:
+    opened = SqliteStore(path)
+    yield opened
+    opened.close()
+
+
+def test_committed_events_read_back_after_reopen(path: Path) -> None:
+    store = SqliteStore(path)
+    root(store, 1, 5)
+    store.close()
+    again = SqliteStore(path)
+    assert again.events(1) == [event(n) for n in range(5)]
+    assert again.events(1, 3) == [event(3), event(4)]
+    assert again.events(1, 1, 2) == [event(1)]
+    assert again.events(1, 9) == []
+    assert (again.store_id, again.start) == (store.store_id, store.start + 1)
+    again.close()
+
+
+def test_fork_reads_inherited_events_below_its_fork_point_only(store: SqliteStore) -> None:
+    root(store, 1, 6)
+    fork(store, 2, 1, 4, 3)
+    fork(store, 3, 2, 5, 1)
+    fork(store, 4, 3, 2, 1)
+    assert store.events(2) == [event(n) for n in range(4)] + [event(n, b"fork") for n in (4, 5, 6)]
+    assert store.events(3) == [event(n) for n in range(4)] + [event(4, b"fork"), event(5, b"fork")]
+    assert store.events(4) == [event(0), event(1), event(2, b"fork")]
+    assert [row.id for row in store.children(2)] == [3]
+
+
+def test_fork_chain_of_a_thousand_turns_reads_whole(store: SqliteStore) -> None:
+    root(store, 1, 2)
+    for session in range(2, 1001):
+        fork(store, session, session - 1, session, 1)
+    assert [entry.event_id for entry in store.events(1000)] == list(range(1001))
+
+
+@pytest.mark.parametrize("column", ["body", "epoch", "ts_unix_ms"])
+def test_damaged_record_stops_its_session_and_names_it_while_others_read(path: Path, column: str) -> None:
+    store = SqliteStore(path)
+    root(store, 1, 3)
+    root(store, 2, 3)
+    fork(store, 3, 1, 2, 1)
+    store.close()
+    raw = apsw.Connection(str(path))
+    raw.execute(f"UPDATE event SET {column} = {'?' if column == 'body' else '77'} WHERE session = 1 AND id = 1",
+                (b"bodx1",) if column == "body" else ())  # fmt: skip
+    raw.close()
+    again = SqliteStore(path)
+    with pytest.raises(DamagedRecordError, match="session 1: the stored record of event 1 is damaged"):
+        again.events(1)
+    with pytest.raises(DamagedRecordError, match=r"session 3.*inherited from session 1"):
+        again.events(3)
+    assert len(again.events(2)) == 3
+    again.close()
+
+
+def test_missing_record_is_found_out(path: Path) -> None:
+    store = SqliteStore(path)
+    root(store, 1, 3)
+    store.close()
+    raw = apsw.Connection(str(path))
+    raw.execute("DELETE FROM event WHERE id = 1")
+    raw.close()
+    again = SqliteStore(path)
+    with pytest.raises(DamagedRecordError, match="event 1 is missing"):
+        again.events(1)
+    again.close()
+
+
+def test_batches_that_wait_together_share_a_commit(store: SqliteStore) -> None:
+    entered, release, count = threading.Event(), threading.Event(), 40
+    all_done = threading.Event()
+    answers: list[SuperfluidError | None] = []
+
+    def block(_: SuperfluidError | None) -> None:
+        entered.set()
+        release.wait(10)
+
+    def done(error: SuperfluidError | None) -> None:
+        answers.append(error)
+        if len(answers) == count:
+            all_done.set()
+
+    store.commit((PutSession(SessionRow(id=1)),), block)
+    assert entered.wait(10)
+    for session in range(2, 2 + count):
+        store.commit((PutSession(SessionRow(id=session)),), done)
+    release.set()
+    assert all_done.wait(10)
+    assert answers == [None] * count
+    assert store.statistics().commits_total == 2
+
+
+@pytest.mark.parametrize("failure", [apsw.FullError, apsw.IOError])
+@pytest.mark.parametrize("after", range(6))
+def test_failing_disk_refuses_the_batch_whole_and_serving_resumes(
+    path: Path, failure: type[apsw.Error], after: int
+) -> None:
+    disk = FaultyDisk(f"faulty-{failure.__name__}-{after}")
+    store = SqliteStore(path, vfs=disk.name)
+    root(store, 1, 3)
+    with disk.break_with(failure, after=after):
+        writes = (
+            PutSession(SessionRow(id=1, events=203)),
+            AddEvents(1, tuple(event(n, b"x" * 99) for n in range(3, 203))),
+        )
+        error = commit(store, *writes)
+    if error is None:
+        assert len(store.events(1)) == 203
+    else:
+        assert isinstance(error, StoreUnavailableError)
+        assert store.events(1) == [event(n) for n in range(3)]
+    before = len(store.events(1))
+    assert commit(store, AddEvents(1, (event(before),))) is None
+    assert len(store.events(1)) == before + 1
+    store.close()
+    disk.close()
+
+
+def test_failing_disk_from_the_first_write_on_is_an_error_and_never_an_acknowledgement(path: Path) -> None:
+    disk = FaultyDisk("faulty-always")
+    store = SqliteStore(path, vfs=disk.name)
+    with disk.break_with(apsw.FullError):
+        assert isinstance(commit(store, PutSession(SessionRow(id=1))), StoreUnavailableError)
+    assert store.row(1) is None
+    assert store.statistics().failed_commits_total == 1
+    store.close()
+    disk.close()
+
+
+def test_one_batch_that_breaks_a_rule_does_not_fail_its_neighbours(store: SqliteStore) -> None:
+    entered, release, last = threading.Event(), threading.Event(), threading.Event()
+    answers: list[SuperfluidError | None] = []
+
+    def block(_: SuperfluidError | None) -> None:
+        entered.set()
+        release.wait(10)
+
+    def done(error: SuperfluidError | None) -> None:
+        answers.append(error)
+        if len(answers) == 3:
+            last.set()
+
+    root(store, 1, 3)
+    store.commit((PutSession(SessionRow(id=5)),), block)
+    assert entered.wait(10)
+    for event_id in (3, 1, 4):
+        store.commit((AddEvents(1, (event(event_id),)),), done)
+    release.set()
+    assert last.wait(10)
+    assert (answers[0], answers[2]) == (None, None)
+    assert isinstance(answers[1], StoreUnavailableError)
+    assert len(store.events(1)) == 5
+
+
+def test_newer_store_is_refused_by_name(path: Path) -> None:
+    SqliteStore(path).close()
+    raw = apsw.Connection(str(path))
+    raw.execute("PRAGMA user_version = 99")
+    raw.close()
+    with pytest.raises(StoreError, match="newer superfluid"):
+        SqliteStore(path)
+
+
+def test_file_that_is_no_store_is_refused(path: Path) -> None:
+    path.write_bytes(b"this is not a database, whatever its name says" * 100)
+    with pytest.raises(StoreError, match="cannot be"):
+        SqliteStore(path)
+
+
+def test_second_server_in_a_directory_is_refused_by_name(tmp_path: Path) -> None:
+    first = SessionsDirectory(tmp_path / "sessions")
+    with pytest.raises(StoreError, match=r"another server \(process \d+\)"):
+        SessionsDirectory(tmp_path / "sessions")
+    first.close()
+    SessionsDirectory(tmp_path / "sessions").close()
+
+
+def test_longest_known_prefix_wins_and_purged_sessions_do_not_count(store: SqliteStore) -> None:
+    root(store, 1, 3)
+    root(store, 2, 3)
+    commit(store, PutPrefix(b"a", 1, 2), PutPrefix(b"b", 2, 3))
+    assert store.prefix([b"a", b"b", b"c"]) == PutPrefix(b"b", 2, 3)
+    commit(store, PutSession(SessionRow(id=2, is_purged=True)))
+    assert store.prefix([b"a", b"b", b"c"]) == PutPrefix(b"a", 1, 2)
+    assert store.prefix([b"z"]) is None
+
+
+def test_erased_session_leaves_no_byte_behind(path: Path) -> None:
+    store = SqliteStore(path)
+    marker = b"PLANTED-MARKER-TEXT"
+    commit(store, PutSession(SessionRow(id=1, title=marker.decode())), AddEvents(1, (event(0, marker * 300),)))
+    assert commit(store, EraseSession(1)) is None
+    assert store.events(1) == []
+    assert store.row(1) is not None
+    commit(store, ForgetSession(1))
+    assert store.row(1) is None
+    store.close()
+    assert all(marker not in file.read_bytes() for file in path.parent.iterdir())
+
+
+def test_session_ids_are_never_reused_even_after_the_last_is_forgotten(path: Path) -> None:
+    store = SqliteStore(path)
+    assert [store.allocate_session_id() for _ in range(3)] == [1, 2, 3]
+    root(store, 3, 1)
+    commit(store, ForgetSession(3))
+    store.close()
+    again = SqliteStore(path)
+    assert again.allocate_session_id() == 4
+    again.close()
+
+
+def test_oldest_http_sessions_spares_named_touched_and_inherited_ones(store: SqliteStore) -> None:
+    root(store, 1, 1, origin=Origin.SESSION_API, touched_unix_ms=1)
+    root(store, 2, 2, origin=Origin.HTTP, touched_unix_ms=2)
+    root(store, 3, 1, origin=Origin.HTTP, touched_unix_ms=3)
+    root(store, 4, 1, origin=Origin.HTTP, touched_unix_ms=90)
+    fork(store, 5, 2, 1, 1)
+    assert [row.id for row in store.oldest_http_sessions(9, touched_before_unix_ms=50)] == [3]
+    assert [row.id for row in store.oldest_http_sessions(1)] == [3]
