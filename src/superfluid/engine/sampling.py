@@ -1,0 +1,211 @@
+"""Position-indexed sampling: which token comes next, given the logits. Pure in its results; runs in the worker.
+
+The steps, in order: grammar mask, logit bias, penalties (repeat, presence, frequency), temperature, cuts by top-k,
+min-p and top-p, each measured on the softmax over the whole vocabulary, then the draw. Temperature 0 is the argmax.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superfluid.domain.request import SamplingParams
+from superfluid.engine.interface import Logits
+from superfluid.errors import EngineFaultError
+
+PENALTY_WINDOW_TOKENS: Final = 64
+MINIMUM_TEMPERATURE: Final = 1e-6
+"""Below this, a positive temperature counts as this one: float32 cannot tell such distributions from the argmax."""
+
+_WORD = (1 << 64) - 1
+_GOLDEN_GAMMA = 0x9E3779B97F4A7C15
+_BLOCK = 256
+_FOLD = 64
+_FIRST_GUESS = 128
+_GUESS_GROWTH = 8
+
+Mask = NDArray[np.bool_]
+_Ids = NDArray[np.intp]
+
+
+class Scores(NamedTuple):
+    """Natural log-probabilities after bias and penalties, before temperature; ``top_tokens`` are best first."""
+
+    chosen: float
+    top_tokens: list[int]
+    top_logprobs: list[float]
+
+
+class Draw(NamedTuple):
+    """The next token, and its scores if they were asked for."""
+
+    token: int
+    scores: Scores | None = None
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number in [0, 1) that depends on its arguments alone: two rounds of the SplitMix64 finalizer
+    (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014) over seed and position, upper 53 bits."""
+    return (_mix(_mix(seed & _WORD) + _GOLDEN_GAMMA * (position + 1) & _WORD) >> 11) * 2.0**-53
+
+
+class Sampler:
+    """Draws for one vocabulary. Keeps nothing between draws but scratch memory; belongs to one thread."""
+
+    def __init__(self, vocabulary_tokens: int, unpenalized: frozenset[int] = frozenset()) -> None:
+        self._size = vocabulary_tokens
+        self._unpenalized = unpenalized
+        self._adjusted = np.empty(vocabulary_tokens, np.float32)
+        self._weights = np.empty(vocabulary_tokens, np.float32)
+        self._everything: _Ids = np.arange(vocabulary_tokens)
+
+    def draw(
+        self,
+        logits: Logits,
+        params: SamplingParams,
+        position: int,
+        recent: Sequence[int] = (),
+        *,
+        mask: Mask | None = None,
+        top_n: int | None = None,
+    ) -> Draw:
+        """The token at ``position`` of its stream. ``logits`` is one row, left as it is.
+
+        ``recent`` is the stream so far or its end; penalties look at its last 64 tokens. ``mask`` is true where a token
+        is allowed. ``top_n`` asks for scores with that many alternatives. Raises EngineFaultError if no logit is
+        finite, or one of them is NaN or +inf.
+        """
+        logits = self._adjust(logits, params, recent, mask)
+        best = int(logits.argmax())
+        peak = float(logits[best])
+        if not np.isfinite(peak):
+            raise EngineFaultError(f"the model's logits are of no use: the greatest is {peak}")
+        token = best if params.temperature <= 0 else self._sample(logits, peak, params, uniform(params.seed, position))
+        return Draw(token, None if top_n is None else self._score(logits, peak, token, top_n))
+
+    def _adjust(self, logits: Logits, params: SamplingParams, recent: Sequence[int], mask: Mask | None) -> Logits:
+        """Mask, bias and penalties, on a copy if there are any."""
+        is_penalizing = (
+            params.repeat_penalty != 1.0 or params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
+        )
+        if mask is None and not params.logit_bias and not is_penalizing:
+            return logits
+        adjusted = self._adjusted
+        np.copyto(adjusted, logits)
+        if mask is not None:
+            np.copyto(adjusted, np.float32(-np.inf), where=~mask)
+        for token, bias in params.logit_bias.items():
+            if 0 <= token < self._size:
+                adjusted[token] += np.float32(bias)
+        if is_penalizing:
+            self._penalize(adjusted, params, recent)
+        return adjusted
+
+    def _penalize(self, logits: Logits, params: SamplingParams, recent: Sequence[int]) -> None:
+        """The penalties of llama.cpp: repeat divides a positive logit and multiplies any other; then presence and
+        frequency are subtracted. A repeat penalty of 0 has no meaning and changes nothing."""
+        counts: dict[int, int] = {}
+        for token in recent[-PENALTY_WINDOW_TOKENS:]:
+            counts[token] = counts.get(token, 0) + 1
+        ids = np.array([token for token in counts if token not in self._unpenalized], np.intp)
+        if not len(ids):
+            return
+        values = logits[ids]
+        if params.repeat_penalty > 0:
+            repeat = np.float32(params.repeat_penalty)
+            values = np.where(values > 0, values / repeat, values * repeat)
+        times = np.array([counts[token] for token in ids.tolist()], np.float32)
+        logits[ids] = values - (np.float32(params.presence_penalty) + times * np.float32(params.frequency_penalty))
+
+    def _sample(self, logits: Logits, peak: float, params: SamplingParams, u: float) -> int:
+        """Inverse transform over the surviving tokens in the order of their ids."""
+        is_cut_by_share = params.top_p < 1.0
+        is_cut_by_rank = 0 < params.top_k < self._size
+        scale = np.float32(1.0 / max(params.temperature, MINIMUM_TEMPERATURE))
+        if is_cut_by_rank and not is_cut_by_share:
+            ids = leading_tokens(logits, params.top_k)
+            weights = _weights(logits[ids], peak, scale)
+        else:
+            whole = _weights(logits, peak, scale, self._weights)
+            ids = self._keep_share(logits, whole, params) if is_cut_by_share else self._everything
+            weights = whole[ids] if is_cut_by_share else whole
+        if params.min_p > 0:
+            kept = weights >= np.float32(params.min_p)
+            ids, weights = ids[kept], weights[kept]
+        if is_cut_by_rank or is_cut_by_share:
+            order = ids.argsort()
+            ids, weights = ids[order], weights[order]
+        return int(ids[_pick(weights, u)])
+
+    def _keep_share(self, logits: Logits, weights: Logits, params: SamplingParams) -> _Ids:
+        """The fewest best tokens that hold ``top_p`` of the whole, at most ``top_k`` of them; best first."""
+        wanted = params.top_p * float(weights.sum())
+        limit = params.top_k if params.top_k > 0 else self._size
+        count = min(limit, _FIRST_GUESS)
+        while True:
+            ids = leading_tokens(logits, count)
+            shares = weights[ids].cumsum(dtype=np.float64)
+            if shares[-1] >= wanted or count >= min(limit, self._size):
+                return ids[: int(shares.searchsorted(wanted)) + 1]
+            count = min(count * _GUESS_GROWTH, limit)
+
+    def _score(self, logits: Logits, peak: float, token: int, top_n: int) -> Scores:
+        whole = _weights(logits, peak, np.float32(1.0), self._weights)
+        normalizer = peak + float(np.log(whole.sum(dtype=np.float64)))
+        top = leading_tokens(logits, top_n) if top_n > 0 else self._everything[:0]
+        return Scores(
+            float(logits[token]) - normalizer, top.tolist(), [float(logit) - normalizer for logit in logits[top]]
+        )
+
+
+def leading_tokens(logits: Logits, count: int) -> _Ids:
+    """The ids of the ``count`` greatest logits, best first, of equal ones the lowest id first.
+
+    Folding the row and taking the greatest of each fold gives a bound that at least ``count`` logits reach; only those
+    are sorted. Reading the row twice is several times cheaper than partitioning it.
+    """
+    size = len(logits)
+    columns = size // _FOLD
+    if columns <= 2 * count:
+        ids: _Ids = np.arange(size)
+    else:
+        peaks = logits[: columns * _FOLD].reshape(_FOLD, columns).max(axis=0)
+        bound = np.partition(peaks, columns - count)[columns - count]
+        ids = np.flatnonzero(logits >= bound)
+    order = np.argsort(-logits[ids], kind="stable")
+    return ids[order[:count]]
+
+
+def _weights(logits: Logits, peak: float, scale: np.float32, out: Logits | None = None) -> Logits:
+    """Unnormalized softmax: the greatest weight is 1."""
+    out = np.subtract(logits, np.float32(peak), out=out)
+    np.multiply(out, scale, out=out)
+    return np.exp(out, out=out)
+
+
+def _pick(weights: Logits, u: float) -> int:
+    """The index at which the running sum passes the share ``u`` of the total. Sums of blocks first: running sums of a
+    whole vocabulary would cost more than all the rest. A weight of 0 is never picked."""
+    blocks = len(weights) // _BLOCK
+    if blocks < 2:
+        sums = weights.cumsum(dtype=np.float64)
+        return _passing(sums, u * float(sums[-1]))
+    whole = weights[: blocks * _BLOCK].reshape(blocks, _BLOCK).sum(axis=1, dtype=np.float64)
+    sums = np.append(whole, weights[blocks * _BLOCK :].sum(dtype=np.float64)).cumsum()
+    target = u * float(sums[-1])
+    block = _passing(sums, target)
+    before = float(sums[block - 1]) if block else 0.0
+    inside = weights[block * _BLOCK : (block + 1) * _BLOCK].cumsum(dtype=np.float64)
+    return block * _BLOCK + _passing(inside, target - before)
+
+
+def _passing(sums: NDArray[np.float64], target: float) -> int:
+    last = np.nextafter(sums[-1], 0.0)
+    return int(sums.searchsorted(min(target, last), side="right"))
+
+
+def _mix(value: int) -> int:
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _WORD
+    return value ^ (value >> 31)
