@@ -24,6 +24,7 @@ class SessionRow(Struct, frozen=True, kw_only=True):
 
     ``parent`` is lineage; ``base`` is the session whose first ``fork_at`` events this one inherits (``None``: nothing).
     ``events`` and ``tokens`` count inherited ones too. ``start`` is the start that last raised ``epoch``.
+    ``qos_class`` and ``is_batch_invariant`` are the current ones.
     """
 
     id: int
@@ -42,6 +43,8 @@ class SessionRow(Struct, frozen=True, kw_only=True):
     generation: int = 0
     is_purged: bool = False
     touched_unix_ms: int = 0
+    qos_class: int = 2
+    is_batch_invariant: bool = False
 
 
 class StoredEvent(Struct, frozen=True, array_like=True):

@@ -26,7 +26,9 @@ STEPS: tuple[str, ...] = (
         meta_version INTEGER NOT NULL,
         generation INTEGER NOT NULL,
         is_purged INTEGER NOT NULL,
-        touched_unix_ms INTEGER NOT NULL
+        touched_unix_ms INTEGER NOT NULL,
+        qos_class INTEGER NOT NULL,
+        is_batch_invariant INTEGER NOT NULL
     );
     CREATE INDEX session_parent ON session (parent) WHERE parent IS NOT NULL;
     CREATE INDEX session_base ON session (base) WHERE base IS NOT NULL;

@@ -146,7 +146,7 @@ class SqliteStore:
         if self._is_closed:
             return
         self._is_closed = True
-        # The reader first: the last connection to close folds the write-ahead log into the file, and it must be able to write.
+        # The reader first: the last connection to close folds the write-ahead log in, which a reader cannot.
         with self._reader_lock:
             self._reader.close()
         self._writer.close(self._last_session)
@@ -169,7 +169,7 @@ class SqliteStore:
 def _session_row(values: tuple) -> SessionRow:  # type: ignore[type-arg]
     (
         session, parent, base, fork_at, origin, epoch, start, events, tokens, open_tool_calls, title, is_archived,
-        meta_version, generation, is_purged, touched_unix_ms,
+        meta_version, generation, is_purged, touched_unix_ms, qos_class, is_batch_invariant,
     ) = values  # fmt: skip
     return SessionRow(
         id=session,
@@ -188,4 +188,6 @@ def _session_row(values: tuple) -> SessionRow:  # type: ignore[type-arg]
         generation=generation,
         is_purged=bool(is_purged),
         touched_unix_ms=touched_unix_ms,
+        qos_class=qos_class,
+        is_batch_invariant=bool(is_batch_invariant),
     )

@@ -25,9 +25,10 @@ from superfluid.store.record import event_checksum
 
 ROW_COLUMNS = (
     "id, parent, base, fork_at, origin, epoch, start, events, tokens, open_tool_calls, title, is_archived, "
-    "meta_version, generation, is_purged, touched_unix_ms"
+    "meta_version, generation, is_purged, touched_unix_ms, qos_class, "
+    "is_batch_invariant"
 )
-_PUT_SESSION = f"INSERT OR REPLACE INTO session ({ROW_COLUMNS}) VALUES ({', '.join('?' * 16)})"
+_PUT_SESSION = f"INSERT OR REPLACE INTO session ({ROW_COLUMNS}) VALUES ({', '.join('?' * 18)})"
 _ADD_EVENT = "INSERT INTO event (session, id, epoch, ts_unix_ms, body, checksum) VALUES (?, ?, ?, ?, ?, ?)"
 _PUT_PREFIX = "INSERT OR REPLACE INTO prefix (digest, session, at_event) VALUES (?, ?, ?)"
 # More than this in one transaction would hold up the first of them.
@@ -113,9 +114,9 @@ class StoreWriter:
         except apsw.Error as cause:
             error = _unavailable(cause)
         self._last_commit_seconds = time.monotonic() - started
-        if error is None:
-            if any(isinstance(write, EraseSession | ForgetSession) for writes, _ in batches for write in writes):
-                error = self._scrub_log()
+        is_erasing = any(isinstance(write, EraseSession | ForgetSession) for writes, _ in batches for write in writes)
+        if error is None and is_erasing:
+            error = self._scrub_log()
         if error is None:
             self._commits += 1
             self._batches += len(batches)
@@ -183,5 +184,5 @@ def _row_values(row: SessionRow) -> tuple[int | str | None, ...]:
     return (
         row.id, row.parent, row.base, row.fork_at, row.origin, row.epoch, row.start, row.events, row.tokens,
         row.open_tool_calls, row.title, row.is_archived, row.meta_version, row.generation, row.is_purged,
-        row.touched_unix_ms,
+        row.touched_unix_ms, row.qos_class, row.is_batch_invariant,
     )  # fmt: skip

@@ -1,0 +1,234 @@
+"""What a session's log adds up to: ``SessionState`` and the fold that makes it. Pure; one per open session.
+
+Monitors and clients that read a log can fold it with the same code.
+"""
+
+import enum
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from superfluid.domain.events import (
+    Appended,
+    Block,
+    Created,
+    EpochBump,
+    Event,
+    Forked,
+    Generated,
+    GenerationFingerprint,
+    GenerationPrompt,
+    GenParams,
+    Message,
+    MetaUpdated,
+    PermissionRequest,
+    PermissionResponse,
+    Pinned,
+    Purged,
+    QosSet,
+    Rebased,
+    Rerooted,
+    ToolCancelRequested,
+    ToolExpired,
+    ToolLease,
+    ToolOutcome,
+    ToolOutcomeCode,
+    ToolParseFailure,
+    ToolReconciliation,
+    ToolResult,
+    ToolUse,
+)
+from superfluid.domain.reply import Channel, Finish
+from superfluid.domain.request import QosClass
+
+
+_NO_PARAMS = GenParams(temperature=1.0, top_p=1.0, min_p=0.0, top_k=0, seed=0)
+
+
+class CallState(enum.IntEnum):
+    """Where a tool call stands. The numbers are those of the session API."""
+
+    OPEN = 0
+    CANCEL_REQUESTED = 1
+    SUCCEEDED = 2
+    FAILED = 3
+    CANCELLED = 4
+    EXPIRED = 5
+    CANCELLED_WITH_LATE_EFFECT = 6
+
+
+class TurnKind(enum.Enum):
+    """What the last record with tokens was: it decides what the next one needs before it."""
+
+    NOTHING = "nothing"
+    RAW = "raw"
+    MESSAGE = "message"
+    HEADER = "header"
+    GENERATED = "generated"
+    TOOL_RESULT = "tool_result"
+    BLOCK = "block"
+
+
+@dataclass(slots=True)
+class ToolCallEntry:
+    """One call of the ledger."""
+
+    name: str
+    arguments: str
+    state: CallState = CallState.OPEN
+    is_cancel_requested: bool = False
+    lease_deadline_unix_ms: int | None = None
+    late_effects: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in (CallState.OPEN, CallState.CANCEL_REQUESTED)
+
+
+@dataclass(slots=True)
+class SessionState:
+    """The fold of a session's events so far. ``tokens`` is the model's input, packed int32.
+
+    ``fork_at`` events are inherited: they count for the conversation, not for ledger, permissions, title or pin.
+    """
+
+    session: int
+    fork_at: int = 0
+    events: int = 0
+    parent: int | None = None
+    params: GenParams = _NO_PARAMS
+    epoch: int = 1
+    tokens: "array[int]" = field(default_factory=lambda: array("i"))
+    last_turn: TurnKind = TurnKind.NOTHING
+    last_turn_finish: Finish = Finish.NONE
+    last_channel: Channel = Channel.TEXT
+    last_finish: int = 0
+    last_unix_ms: int = 0
+    qos_class: int = QosClass.AGENT
+    is_batch_invariant: bool = False
+    pin_deadline_unix_ms: int = 0
+    fingerprint: int | None = None
+    title: str | None = None
+    is_archived: bool = False
+    meta_version: int = 0
+    generation: int = 0
+    is_purged: bool = False
+    calls: dict[int, ToolCallEntry] = field(default_factory=dict)
+    open_permissions: set[int] = field(default_factory=set)
+
+    @property
+    def is_turn_open(self) -> bool:
+        """Whether decoding would continue in place: the last turn was generated and did not reach its end."""
+        return self.last_turn is TurnKind.GENERATED and self.last_turn_finish is not Finish.END_OF_TURN
+
+    @property
+    def open_calls(self) -> list[tuple[int, ToolCallEntry]]:
+        return [(call_id, entry) for call_id, entry in self.calls.items() if entry.is_open]
+
+    def apply_all(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self.apply(event)
+
+    def apply(self, event: Event) -> None:
+        """Folds the next event in. Events come in id order; inherited ones first."""
+        assert event.event_id == self.events, "events are folded in order, without gaps"
+        is_own = event.event_id >= self.fork_at
+        self.events += 1
+        self.last_unix_ms = event.ts_unix_ms
+        match event.body:
+            case Appended() | Message() | GenerationPrompt() | Generated() | ToolResult() | Block():
+                self._apply_span(event.body)
+            case Created(parent, params) | Forked(parent, _, params) | Rebased(parent, _, params):
+                if is_own:
+                    self.parent, self.epoch = parent, 1
+                self.params = params
+            case EpochBump():
+                self.epoch = event.epoch
+            case GenerationFingerprint(digest):
+                self.fingerprint = digest
+            case QosSet() | MetaUpdated() | Pinned() | Purged() | Rerooted():
+                if is_own:
+                    self._apply_standing(event.body)
+            case PermissionRequest():
+                if is_own:
+                    self.open_permissions.add(event.event_id)
+            case PermissionResponse(request_id):
+                self.open_permissions.discard(request_id)
+            case ToolUse(name, arguments):
+                if is_own:
+                    self.calls[event.event_id] = ToolCallEntry(name, arguments)
+            case ToolExpired() | ToolCancelRequested() | ToolOutcome() | ToolReconciliation() | ToolLease():
+                self._apply_call(event.body)
+            case ToolParseFailure():
+                pass
+            case _:
+                assert_never(event.body)
+
+    def _apply_span(self, body: Appended | Message | GenerationPrompt | Generated | ToolResult | Block) -> None:
+        self.tokens.extend(body.span)
+        if isinstance(body, Generated):
+            self.last_finish = body.finish
+        if isinstance(body, ToolResult) and body.call_id in self.calls:
+            self.calls[body.call_id].state = CallState.SUCCEEDED
+        if not body.span:
+            # A record without tokens says nothing about the turn: a cancelled one stays open, to be continued.
+            return
+        self.last_turn_finish = Finish.NONE
+        match body:
+            case Appended():
+                self.last_turn = TurnKind.RAW
+            case Message():
+                self.last_turn = TurnKind.MESSAGE
+            case GenerationPrompt():
+                self.last_turn = TurnKind.HEADER
+            case Generated():
+                self.last_turn = TurnKind.GENERATED
+                self.last_channel = Channel(body.channel)
+                self.last_turn_finish = Finish(body.finish)
+            case ToolResult():
+                self.last_turn = TurnKind.TOOL_RESULT
+            case Block():
+                self.last_turn = TurnKind.BLOCK
+            case _:
+                assert_never(body)
+
+    def _apply_standing(self, body: QosSet | MetaUpdated | Pinned | Purged | Rerooted) -> None:
+        match body:
+            case QosSet(qos_class, batch_invariant):
+                self.qos_class, self.is_batch_invariant = qos_class, batch_invariant
+            case MetaUpdated(version, title, archived):
+                self.meta_version = version
+                self.title = self.title if title is None else title
+                self.is_archived = self.is_archived if archived is None else archived
+            case Pinned(deadline):
+                self.pin_deadline_unix_ms = deadline
+            case Purged(generation):
+                self.generation, self.is_purged = generation, True
+            case Rerooted():
+                self.parent = None
+            case _:
+                assert_never(body)
+
+    def _apply_call(
+        self, body: ToolExpired | ToolCancelRequested | ToolOutcome | ToolReconciliation | ToolLease
+    ) -> None:
+        entry = self.calls.get(body.call_id)
+        if entry is None:
+            return
+        match body:
+            case ToolExpired():
+                entry.state = CallState.EXPIRED
+            case ToolCancelRequested():
+                entry.state, entry.is_cancel_requested = CallState.CANCEL_REQUESTED, True
+            case ToolOutcome(_, outcome):
+                is_failure = outcome == ToolOutcomeCode.FAILED
+                entry.state = CallState.FAILED if is_failure else CallState.CANCELLED
+            case ToolReconciliation():
+                entry.late_effects += 1
+                if entry.state is CallState.CANCELLED:
+                    entry.state = CallState.CANCELLED_WITH_LATE_EFFECT
+            case ToolLease(_, deadline):
+                entry.lease_deadline_unix_ms = deadline
+            case _:
+                assert_never(body)
