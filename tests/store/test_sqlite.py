@@ -1,7 +1,7 @@
 """The SQLite store: what is committed is read back, what is damaged is found out, what fails leaves nothing."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import apsw
@@ -33,11 +33,11 @@ def commit(store: SqliteStore, *writes: Write) -> SuperfluidError | None:
     answered = threading.Event()
     answers: list[SuperfluidError | None] = []
 
-    def done(error: SuperfluidError | None) -> None:
-        answers.append(error)
+    def done(errors: Sequence[SuperfluidError | None]) -> None:
+        answers.extend(errors)
         answered.set()
 
-    store.commit(writes, done)
+    store.commit([writes], done)
     assert answered.wait(10)
     return answers[0]
 
@@ -134,19 +134,19 @@ def test_batches_that_wait_together_share_a_commit(store: SqliteStore) -> None:
     all_done = threading.Event()
     answers: list[SuperfluidError | None] = []
 
-    def block(_: SuperfluidError | None) -> None:
+    def block(_: Sequence[SuperfluidError | None]) -> None:
         entered.set()
         release.wait(10)
 
-    def done(error: SuperfluidError | None) -> None:
-        answers.append(error)
+    def done(errors: Sequence[SuperfluidError | None]) -> None:
+        answers.extend(errors)
         if len(answers) == count:
             all_done.set()
 
-    store.commit((PutSession(SessionRow(id=1)),), block)
+    store.commit([(PutSession(SessionRow(id=1)),)], block)
     assert entered.wait(10)
     for session in range(2, 2 + count):
-        store.commit((PutSession(SessionRow(id=session)),), done)
+        store.commit([(PutSession(SessionRow(id=session)),)], done)
     release.set()
     assert all_done.wait(10)
     assert answers == [None] * count
@@ -194,25 +194,32 @@ def test_one_batch_that_breaks_a_rule_does_not_fail_its_neighbours(store: Sqlite
     entered, release, last = threading.Event(), threading.Event(), threading.Event()
     answers: list[SuperfluidError | None] = []
 
-    def block(_: SuperfluidError | None) -> None:
+    def block(_: Sequence[SuperfluidError | None]) -> None:
         entered.set()
         release.wait(10)
 
-    def done(error: SuperfluidError | None) -> None:
-        answers.append(error)
+    def done(errors: Sequence[SuperfluidError | None]) -> None:
+        answers.extend(errors)
         if len(answers) == 3:
             last.set()
 
     root(store, 1, 3)
-    store.commit((PutSession(SessionRow(id=5)),), block)
+    store.commit([(PutSession(SessionRow(id=5)),)], block)
     assert entered.wait(10)
     for event_id in (3, 1, 4):
-        store.commit((AddEvents(1, (event(event_id),)),), done)
+        store.commit([(AddEvents(1, (event(event_id),)),)], done)
     release.set()
     assert last.wait(10)
     assert (answers[0], answers[2]) == (None, None)
     assert isinstance(answers[1], StoreUnavailableError)
     assert len(store.events(1)) == 5
+
+
+def test_events_that_do_not_continue_the_log_are_refused_with_all_that_follows_them(store: SqliteStore) -> None:
+    root(store, 1, 3)
+    assert isinstance(commit(store, AddEvents(1, (event(5),))), StoreUnavailableError)
+    assert isinstance(commit(store, AddEvents(1, (event(6),))), StoreUnavailableError)
+    assert commit(store, AddEvents(1, (event(3),))) is None
 
 
 def test_newer_store_is_refused_by_name(path: Path) -> None:

@@ -42,7 +42,6 @@ from superfluid.domain.events import (
 from superfluid.domain.reply import Channel, Finish
 from superfluid.domain.request import QosClass
 
-
 _NO_PARAMS = GenParams(temperature=1.0, top_p=1.0, min_p=0.0, top_k=0, seed=0)
 
 

@@ -90,7 +90,8 @@ class ForgetSession(Struct, frozen=True):
 
 
 Write = PutSession | AddEvents | PutPrefix | EraseSession | ForgetSession
-CommitCallback = Callable[[SuperfluidError | None], None]
+Batch = Sequence[Write]
+CommitCallback = Callable[[Sequence[SuperfluidError | None]], None]
 
 
 class StoreStatistics(Struct, frozen=True):
@@ -118,10 +119,11 @@ class SessionStore(Protocol):
         """The number of this start; rises by one at every open."""
         ...
 
-    def commit(self, writes: Sequence[Write], done: CommitCallback) -> None:
-        """Queues an atomic batch. Batches are committed in order, those that wait together in one transaction.
+    def commit(self, batches: Sequence[Batch], done: CommitCallback) -> None:
+        """Queues batches, each atomic. They are committed in order; all that waits shares one transaction and one sync.
 
-        ``done`` is called from the writer thread: ``None`` once the batch is durable, else why nothing of it is stored.
+        ``done`` is called from the writer thread with one entry a batch: ``None`` once it is durable, else why nothing of
+        it is stored. Events that do not continue their session's log are refused, and so are all that follow them.
         """
         ...
 

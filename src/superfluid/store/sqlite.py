@@ -12,13 +12,13 @@ import apsw
 
 from superfluid.errors import DamagedRecordError, StoreError, StoreUnavailableError
 from superfluid.store.interface import (
+    Batch,
     CommitCallback,
     Origin,
     PutPrefix,
     SessionRow,
     StoredEvent,
     StoreStatistics,
-    Write,
 )
 from superfluid.store.record import event_checksum
 from superfluid.store.schema import migrate
@@ -90,8 +90,8 @@ class SqliteStore:
         self._reader = open_connection(path, is_read_only=True, vfs=vfs)
         self._is_closed = False
 
-    def commit(self, writes: Sequence[Write], done: CommitCallback) -> None:
-        self._writer.submit(tuple(writes), done)
+    def commit(self, batches: Sequence[Batch], done: CommitCallback) -> None:
+        self._writer.submit(tuple(batches), done)
 
     def allocate_session_id(self) -> int:
         self._last_session += 1

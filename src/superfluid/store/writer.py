@@ -12,6 +12,7 @@ import apsw
 from superfluid.errors import StoreUnavailableError, SuperfluidError
 from superfluid.store.interface import (
     AddEvents,
+    Batch,
     CommitCallback,
     EraseSession,
     ForgetSession,
@@ -30,11 +31,18 @@ ROW_COLUMNS = (
 )
 _PUT_SESSION = f"INSERT OR REPLACE INTO session ({ROW_COLUMNS}) VALUES ({', '.join('?' * 18)})"
 _ADD_EVENT = "INSERT INTO event (session, id, epoch, ts_unix_ms, body, checksum) VALUES (?, ?, ?, ?, ?, ?)"
+_NEXT_EVENT = (
+    "SELECT coalesce((SELECT max(id) + 1 FROM event WHERE session = ?1), (SELECT fork_at FROM session WHERE id = ?1))"
+)
 _PUT_PREFIX = "INSERT OR REPLACE INTO prefix (digest, session, at_event) VALUES (?, ?, ?)"
 # More than this in one transaction would hold up the first of them.
-_MAX_BATCHES = 512
+_MAX_SUBMISSIONS = 512
 
-Batch = tuple[tuple[Write, ...], CommitCallback]
+Submission = tuple[tuple[Batch, ...], CommitCallback]
+
+
+class LogGapError(apsw.ConstraintError):
+    """Events that do not continue their session's log: what came before them was not stored."""
 
 
 class StoreWriter:
@@ -43,15 +51,15 @@ class StoreWriter:
     def __init__(self, connection: apsw.Connection, path: Path) -> None:
         self._connection = connection
         self._path = path
-        self._queue: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Submission | None] = queue.SimpleQueue()
         self._commits = self._batches = self._events = self._failed = 0
         self._last_commit_seconds = 0.0
         self._file_bytes = self._measure()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, writes: tuple[Write, ...], done: CommitCallback) -> None:
-        self._queue.put((writes, done))
+    def submit(self, batches: tuple[Batch, ...], done: CommitCallback) -> None:
+        self._queue.put((batches, done))
 
     def statistics(self) -> StoreStatistics:
         return StoreStatistics(
@@ -78,44 +86,51 @@ class StoreWriter:
     def _run(self) -> None:
         is_open = True
         while is_open:
-            batches: list[Batch] = []
+            submissions: list[Submission] = []
             item = self._queue.get()
             while True:
                 if item is None:
                     is_open = False
                     break
-                batches.append(item)
-                if len(batches) >= _MAX_BATCHES:
+                submissions.append(item)
+                if len(submissions) >= _MAX_SUBMISSIONS:
                     break
                 try:
                     item = self._queue.get_nowait()
                 except queue.Empty:
                     break
-            if batches:
-                self._commit(batches)
+            self._settle(submissions)
 
-    def _commit(self, batches: list[Batch]) -> None:
-        """One transaction for all of ``batches``; then every ``done`` is called."""
+    def _settle(self, submissions: list[Submission]) -> None:
+        batches = [batch for group, _ in submissions for batch in group]
+        errors = self._commit(batches)
+        first = errors[0] if errors else None
+        if len(batches) > 1 and first is not None and isinstance(first.__cause__, apsw.ConstraintError):
+            # One batch breaks a rule: the others must not pay for it.
+            errors = [self._commit([batch])[0] for batch in batches]
+        position = 0
+        for group, done in submissions:
+            done(errors[position : position + len(group)])
+            position += len(group)
+
+    def _commit(self, batches: list[Batch]) -> list[SuperfluidError | None]:
+        """One transaction for all of ``batches``, and their common result."""
+        if not batches:
+            return []
         started = time.monotonic()
         error: SuperfluidError | None = None
         events = 0
         try:
             with self._connection:
-                for writes, _ in batches:
-                    for write in writes:
-                        events += self._apply(write)
-        except apsw.ConstraintError as cause:
-            if len(batches) > 1:
-                # One batch breaks a rule of ours (a bug): the others must not pay for it.
                 for batch in batches:
-                    self._commit([batch])
-                return
-            error = _unavailable(cause)
+                    for write in batch:
+                        events += self._apply(write)
         except apsw.Error as cause:
             error = _unavailable(cause)
         self._last_commit_seconds = time.monotonic() - started
-        is_erasing = any(isinstance(write, EraseSession | ForgetSession) for writes, _ in batches for write in writes)
-        if error is None and is_erasing:
+        if error is None and any(
+            isinstance(write, EraseSession | ForgetSession) for batch in batches for write in batch
+        ):
             error = self._scrub_log()
         if error is None:
             self._commits += 1
@@ -124,8 +139,7 @@ class StoreWriter:
             self._file_bytes = self._measure()
         else:
             self._failed += 1
-        for _, done in batches:
-            done(error)
+        return [error] * len(batches)
 
     def _scrub_log(self) -> SuperfluidError | None:
         """Empties the write-ahead log, whose old frames still hold what was erased."""
@@ -142,6 +156,7 @@ class StoreWriter:
                 execute(_PUT_SESSION, _row_values(row))
                 return 0
             case AddEvents(session, events):
+                self._check_continues(session, events[0].event_id)
                 for event in events:
                     checksum = event_checksum(session, event.event_id, event.epoch, event.ts_unix_ms, event.body)
                     execute(_ADD_EVENT, (session, event.event_id, event.epoch, event.ts_unix_ms, event.body, checksum))
@@ -158,6 +173,11 @@ class StoreWriter:
                 return 0
             case _:
                 assert_never(write)
+
+    def _check_continues(self, session: int, event_id: int) -> None:
+        expected = self._connection.execute(_NEXT_EVENT, (session,)).get
+        if event_id != expected:
+            raise LogGapError(f"session {session} continues at event {expected}, not at {event_id}")
 
     def _erase(self, session: int) -> None:
         self._connection.execute("DELETE FROM event WHERE session = ?", (session,))

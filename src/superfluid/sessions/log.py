@@ -1,0 +1,275 @@
+"""The open sessions and the way their events reach the store. Runs on the daemon's event loop.
+
+An event is numbered and folded into its session's state when it is appended, and published when it is durable. If the store
+refuses it, the session is closed and read again from what is durable: nothing of the refused events was ever shown.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from superfluid.clock import Clock
+from superfluid.domain.events import Body, EpochBump, Event
+from superfluid.domain.state import SessionState
+from superfluid.errors import SessionNotFoundError, SuperfluidError
+from superfluid.store.interface import AddEvents, Origin, PutSession, SessionRow, SessionStore, StoredEvent, Write
+
+_MAX_OPEN_SESSIONS = 512
+_MAX_OPEN_TOKENS = 8_000_000
+
+CommitListener = Callable[[Sequence[Event]], None]
+
+
+class BodyCodec(Protocol):
+    """Stored form of a record's body, both ways. Decoding what the checksum let through does not fail."""
+
+    def encode(self, body: Body) -> bytes: ...
+
+    def decode(self, data: bytes) -> Body: ...
+
+
+@dataclass(slots=True, eq=False)
+class OpenSession:
+    """A session in memory. ``state`` is ahead of the disk by ``waiting`` batches; ``durable_events`` are on it.
+
+    ``listeners`` are called with events as they become durable, in order. ``failure`` is set when the store refused
+    some of them: this object is of no use any more, and the next ``SessionLog.open`` reads the session again.
+    """
+
+    state: SessionState
+    base: int | None
+    origin: Origin
+    start: int
+    durable_events: int = 0
+    waiting: int = 0
+    is_busy: bool = False
+    is_purging: bool = False
+    failure: SuperfluidError | None = None
+    listeners: list[CommitListener] = field(default_factory=list)
+
+    @property
+    def id(self) -> int:
+        return self.state.session
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.waiting or self.is_busy or self.is_purging or self.listeners)
+
+
+class _Append:
+    """One batch on its way: what to tell, and whom."""
+
+    __slots__ = ("events", "future", "session", "writes")
+
+    def __init__(
+        self, session: OpenSession, events: list[Event], writes: list[Write], future: "asyncio.Future[list[Event]]"
+    ) -> None:
+        self.session = session
+        self.events = events
+        self.writes = writes
+        self.future = future
+
+
+class SessionLog:
+    """Opens sessions and appends to them. All methods run on the event loop; reads of the store happen in ``reader``."""
+
+    def __init__(self, store: SessionStore, codec: BodyCodec, *, clock: Clock, reader: Executor) -> None:
+        self._store = store
+        self._codec = codec
+        self._clock = clock
+        self._reader = reader
+        self._loop = asyncio.get_running_loop()
+        self._open: OrderedDict[int, OpenSession] = OrderedDict()
+        self._opening: dict[int, asyncio.Task[OpenSession]] = {}
+        self._unsent: list[_Append] = []
+        self._is_flush_scheduled = False
+
+    @property
+    def store(self) -> SessionStore:
+        return self._store
+
+    # ---- opening
+
+    async def open(self, session: int) -> OpenSession:
+        """The session, read from the store on first use; its epoch is raised, durably, once per start.
+
+        Raises SessionNotFoundError for one that never was or was purged, DamagedRecordError for one that does not read.
+        """
+        found = self._open.get(session)
+        if found is not None and found.failure is None:
+            self._open.move_to_end(session)
+            return found
+        task = self._opening.get(session)
+        if task is None:
+            task = self._loop.create_task(self._load(session))
+            self._opening[session] = task
+            task.add_done_callback(lambda _: self._opening.pop(session, None))
+        # Shielded: a caller that goes away must not fail the others who wait for the same session.
+        return await asyncio.shield(task)
+
+    async def _load(self, session: int) -> OpenSession:
+        row, stored = await self._loop.run_in_executor(self._reader, self._read, session)
+        state = state_of_row(row)
+        state.apply_all(self.decode(stored))
+        opened = OpenSession(state, row.base, row.origin, row.start, durable_events=state.events)
+        if row.start != self._store.start:
+            opened.start = self._store.start
+            state.epoch += 1
+            await self.append(opened, [EpochBump()])
+        self._keep(opened)
+        return opened
+
+    def _read(self, session: int) -> tuple[SessionRow, list[StoredEvent]]:
+        row = self._store.row(session)
+        if row is None:
+            raise SessionNotFoundError(f"unknown session {session}")
+        if row.is_purged:
+            raise SessionNotFoundError(f"session {session} was purged")
+        return row, self._store.events(session)
+
+    def _keep(self, opened: OpenSession) -> None:
+        self._open[opened.id] = opened
+        self._open.move_to_end(opened.id)
+        tokens = sum(len(session.state.tokens) for session in self._open.values())
+        idle = [session for session in self._open.values() if session.is_idle and session is not opened]
+        for session in idle:
+            if len(self._open) <= _MAX_OPEN_SESSIONS and tokens <= _MAX_OPEN_TOKENS:
+                break
+            tokens -= len(session.state.tokens)
+            del self._open[session.id]
+
+    async def read_events(self, opened: OpenSession, first: int = 0, end: int | None = None) -> list[Event]:
+        """Durable events of the session, from the store."""
+        limit = opened.durable_events if end is None else min(end, opened.durable_events)
+        stored = await self._loop.run_in_executor(self._reader, self._store.events, opened.id, first, limit)
+        return self.decode(stored)
+
+    def decode(self, stored: Sequence[StoredEvent]) -> list[Event]:
+        decode = self._codec.decode
+        return [Event(event.event_id, event.epoch, event.ts_unix_ms, decode(event.body)) for event in stored]
+
+    # ---- appending
+
+    def create(
+        self,
+        state: SessionState,
+        bodies: Sequence[Body],
+        *,
+        base: int | None = None,
+        origin: Origin = Origin.SESSION_API,
+        extra: Sequence[Write] = (),
+    ) -> tuple[OpenSession, "asyncio.Future[list[Event]]"]:
+        """A new session whose state so far is ``state`` (nothing, or what it inherits), and its first events."""
+        opened = OpenSession(state, base, origin, self._store.start, durable_events=state.events)
+        future = self.append(opened, bodies, extra=extra)
+        self._keep(opened)
+        return opened, future
+
+    def append(
+        self, opened: OpenSession, bodies: Sequence[Body], *, extra: Sequence[Write] = ()
+    ) -> "asyncio.Future[list[Event]]":
+        """Numbers and folds ``bodies`` now; the future has the events once they are durable, or StoreUnavailableError.
+
+        All of them, with ``extra`` writes, become durable together or not at all. Appends made in one turn of the event
+        loop reach the store together.
+        """
+        future: asyncio.Future[list[Event]] = self._loop.create_future()
+        if opened.failure is not None:
+            future.set_exception(opened.failure)
+            return future
+        state = opened.state
+        now = int(self._clock.unix() * 1000)
+        events: list[Event] = []
+        for body in bodies:
+            event = Event(state.events, state.epoch, now, body)
+            state.apply(event)
+            events.append(event)
+        stored = tuple(StoredEvent(e.event_id, e.epoch, now, self._codec.encode(e.body)) for e in events)
+        writes: list[Write] = [PutSession(row_of(opened, now))]
+        if stored:
+            writes.append(AddEvents(opened.id, stored))
+        opened.waiting += 1
+        self._unsent.append(_Append(opened, events, [*writes, *extra], future))
+        if not self._is_flush_scheduled:
+            self._is_flush_scheduled = True
+            self._loop.call_soon(self._flush)
+        return future
+
+    def _flush(self) -> None:
+        self._is_flush_scheduled = False
+        appends, self._unsent = self._unsent, []
+
+        def done(errors: Sequence[SuperfluidError | None]) -> None:
+            self._loop.call_soon_threadsafe(self._committed, appends, errors)
+
+        self._store.commit([append.writes for append in appends], done)
+
+    def _committed(self, appends: list[_Append], errors: Sequence[SuperfluidError | None]) -> None:
+        for append, error in zip(appends, errors, strict=True):
+            opened = append.session
+            opened.waiting -= 1
+            if error is None:
+                opened.durable_events += len(append.events)
+                for listener in tuple(opened.listeners):
+                    listener(append.events)
+                if not append.future.done():
+                    append.future.set_result(append.events)
+            else:
+                self._refuse(append, error)
+
+    def _refuse(self, append: _Append, error: SuperfluidError) -> None:
+        opened = append.session
+        if opened.failure is None:
+            opened.failure = error
+            if self._open.get(opened.id) is opened:
+                del self._open[opened.id]
+        if not append.future.done():
+            append.future.set_exception(error)
+            # Nobody may be waiting for it (a tick's records): that is no reason for a warning about a lost exception.
+            append.future.exception()
+
+    async def settled(self) -> None:
+        """Waits until everything appended so far is durable or refused."""
+        done = asyncio.Event()
+        self._loop.call_soon(lambda: self._store.commit([], lambda _: self._loop.call_soon_threadsafe(done.set)))
+        await done.wait()
+
+
+def state_of_row(row: SessionRow) -> SessionState:
+    """An empty state with what the row alone knows: lineage and the standing settings of a fork."""
+    return SessionState(
+        row.id,
+        fork_at=row.fork_at,
+        parent=row.parent,
+        epoch=row.epoch,
+        qos_class=row.qos_class,
+        is_batch_invariant=row.is_batch_invariant,
+    )
+
+
+def row_of(opened: OpenSession, now_unix_ms: int) -> SessionRow:
+    """The row that goes with the session's state."""
+    state = opened.state
+    return SessionRow(
+        id=state.session,
+        parent=state.parent,
+        base=opened.base,
+        fork_at=state.fork_at,
+        origin=opened.origin,
+        epoch=state.epoch,
+        start=opened.start,
+        events=state.events,
+        tokens=len(state.tokens),
+        open_tool_calls=len(state.open_calls),
+        title=state.title,
+        is_archived=state.is_archived,
+        meta_version=state.meta_version,
+        generation=state.generation,
+        is_purged=state.is_purged,
+        touched_unix_ms=now_unix_ms,
+        qos_class=state.qos_class,
+        is_batch_invariant=state.is_batch_invariant,
+    )
