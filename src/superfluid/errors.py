@@ -5,6 +5,7 @@ Each leaf has a stable ``code``. ``http/errors.py`` maps every leaf to a status 
     SuperfluidError
     ├── CallerError              the request must change
     │   ├── InvalidRequestError, InvalidValueError, UnsupportedParameterError, UnsupportedInputError
+    │   ├── FimUnsupportedError
     │   ├── ContextLengthExceededError, TemplateRefusedError
     │   ├── ModelNotFoundError, RouteNotFoundError, MethodNotAllowedError, PayloadTooLargeError
     │   ├── InvalidApiKeyError, OriginRefusedError
@@ -55,6 +56,12 @@ class UnsupportedParameterError(CallerError):
 
 class UnsupportedInputError(CallerError):
     code = "unsupported_input"
+
+
+class FimUnsupportedError(CallerError):
+    """A suffix was given, and nothing here can fill in the middle."""
+
+    code = "fim_unsupported"
 
 
 class ContextLengthExceededError(CallerError):
