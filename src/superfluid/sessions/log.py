@@ -1,7 +1,7 @@
 """The open sessions and the way their events reach the store. Runs on the daemon's event loop.
 
-An event is numbered and folded into its session's state when it is appended, and published when it is durable. If the store
-refuses it, the session is closed and read again from what is durable: nothing of the refused events was ever shown.
+An event is numbered and folded into its session's state when it is appended, and published when it is durable. If the
+store refuses it, the session is closed and read again from what is durable: nothing of the refused events was ever shown.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from superfluid.clock import Clock
 from superfluid.domain.events import Body, EpochBump, Event
@@ -31,10 +32,11 @@ class BodyCodec(Protocol):
     def decode(self, data: bytes) -> Body: ...
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class OpenSession:
     """A session in memory. ``state`` is ahead of the disk by ``waiting`` batches; ``durable_events`` are on it.
 
+    Whoever renders for the session's state and appends the result holds ``lock`` meanwhile.
     ``listeners`` are called with events as they become durable, in order. ``failure`` is set when the store refused
     some of them: this object is of no use any more, and the next ``SessionLog.open`` reads the session again.
     """
@@ -49,6 +51,7 @@ class OpenSession:
     is_purging: bool = False
     failure: SuperfluidError | None = None
     listeners: list[CommitListener] = field(default_factory=list)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def id(self) -> int:
@@ -74,7 +77,7 @@ class _Append:
 
 
 class SessionLog:
-    """Opens sessions and appends to them. All methods run on the event loop; reads of the store happen in ``reader``."""
+    """Opens sessions and appends to them. Its methods run on the event loop; the store is read in ``reader``."""
 
     def __init__(self, store: SessionStore, codec: BodyCodec, *, clock: Clock, reader: Executor) -> None:
         self._store = store
@@ -82,6 +85,9 @@ class SessionLog:
         self._clock = clock
         self._reader = reader
         self._loop = asyncio.get_running_loop()
+        # A session that somebody still holds must be found again even if it was let go of here: two objects for one session
+        # would number their events alike.
+        self._alive: WeakValueDictionary[int, OpenSession] = WeakValueDictionary()
         self._open: OrderedDict[int, OpenSession] = OrderedDict()
         self._opening: dict[int, asyncio.Task[OpenSession]] = {}
         self._unsent: list[_Append] = []
@@ -98,9 +104,9 @@ class SessionLog:
 
         Raises SessionNotFoundError for one that never was or was purged, DamagedRecordError for one that does not read.
         """
-        found = self._open.get(session)
+        found = self._alive.get(session)
         if found is not None and found.failure is None:
-            self._open.move_to_end(session)
+            self._keep(found)
             return found
         task = self._opening.get(session)
         if task is None:
@@ -131,11 +137,14 @@ class SessionLog:
         return row, self._store.events(session)
 
     def _keep(self, opened: OpenSession) -> None:
+        self._alive[opened.id] = opened
+        is_new = opened.id not in self._open
         self._open[opened.id] = opened
         self._open.move_to_end(opened.id)
+        if not is_new:
+            return
         tokens = sum(len(session.state.tokens) for session in self._open.values())
-        idle = [session for session in self._open.values() if session.is_idle and session is not opened]
-        for session in idle:
+        for session in [session for session in self._open.values() if session.is_idle and session is not opened]:
             if len(self._open) <= _MAX_OPEN_SESSIONS and tokens <= _MAX_OPEN_TOKENS:
                 break
             tokens -= len(session.state.tokens)
@@ -226,6 +235,8 @@ class SessionLog:
             opened.failure = error
             if self._open.get(opened.id) is opened:
                 del self._open[opened.id]
+            if self._alive.get(opened.id) is opened:
+                del self._alive[opened.id]
         if not append.future.done():
             append.future.set_exception(error)
             # Nobody may be waiting for it (a tick's records): that is no reason for a warning about a lost exception.
@@ -234,7 +245,7 @@ class SessionLog:
     async def settled(self) -> None:
         """Waits until everything appended so far is durable or refused."""
         done = asyncio.Event()
-        self._loop.call_soon(lambda: self._store.commit([], lambda _: self._loop.call_soon_threadsafe(done.set)))
+        self._loop.call_soon(self._store.commit, [], lambda _: self._loop.call_soon_threadsafe(done.set))
         await done.wait()
 
 

@@ -122,8 +122,8 @@ class SessionStore(Protocol):
     def commit(self, batches: Sequence[Batch], done: CommitCallback) -> None:
         """Queues batches, each atomic. They are committed in order; all that waits shares one transaction and one sync.
 
-        ``done`` is called from the writer thread with one entry a batch: ``None`` once it is durable, else why nothing of
-        it is stored. Events that do not continue their session's log are refused, and so are all that follow them.
+        ``done`` is called from the writer thread with one entry a batch: ``None`` once it is durable, else why nothing
+        of it is stored. Events that do not continue their session's log are refused, and so are all that follow them.
         """
         ...
 
