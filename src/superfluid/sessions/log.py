@@ -1,7 +1,7 @@
 """The open sessions and the way their events reach the store. Runs on the daemon's event loop.
 
 An event is numbered and folded into its session's state when it is appended, and published when it is durable. If the
-store refuses it, the session is closed and read again from what is durable: nothing of the refused events was ever shown.
+store refuses it, the session is closed and read again from what is durable: nothing of what was refused was ever shown.
 """
 
 import asyncio
@@ -85,8 +85,8 @@ class SessionLog:
         self._clock = clock
         self._reader = reader
         self._loop = asyncio.get_running_loop()
-        # A session that somebody still holds must be found again even if it was let go of here: two objects for one session
-        # would number their events alike.
+        # A session that somebody still holds must be found again even if it was let go of here: two objects for one
+        # session would number their events alike.
         self._alive: WeakValueDictionary[int, OpenSession] = WeakValueDictionary()
         self._open: OrderedDict[int, OpenSession] = OrderedDict()
         self._opening: dict[int, asyncio.Task[OpenSession]] = {}
@@ -106,6 +106,8 @@ class SessionLog:
         """
         found = self._alive.get(session)
         if found is not None and found.failure is None:
+            if found.state.is_purged:
+                raise SessionNotFoundError(f"session {session} was purged")
             self._keep(found)
             return found
         task = self._opening.get(session)
@@ -245,7 +247,12 @@ class SessionLog:
     async def settled(self) -> None:
         """Waits until everything appended so far is durable or refused."""
         done = asyncio.Event()
-        self._loop.call_soon(self._store.commit, [], lambda _: self._loop.call_soon_threadsafe(done.set))
+
+        def answered(_: Sequence[SuperfluidError | None]) -> None:
+            self._loop.call_soon_threadsafe(done.set)
+
+        # Behind the flush that this turn of the loop may have scheduled.
+        self._loop.call_soon(self._store.commit, (), answered)
         await done.wait()
 
 
