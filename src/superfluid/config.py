@@ -16,6 +16,7 @@ Runtime = Literal["auto", "llamacpp", "fake"]
 
 DEFAULT_HTTP_HOST = "127.0.0.1"
 DEFAULT_HTTP_PORT = 8453
+DEFAULT_HUB_ENDPOINT = "https://huggingface.co"
 MAX_BODY_BYTES = 104_857_600
 
 
@@ -59,10 +60,10 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
 
 
 class HubConfig(Struct, frozen=True, kw_only=True):
-    """Where pulled models come from and are kept. ``None`` is what the hub's own client library would take."""
+    """Where pulled models come from, and the cache that all clients of the hub share."""
 
-    endpoint: str | None = None
-    cache_directory: Path | None = None
+    endpoint: str = DEFAULT_HUB_ENDPOINT
+    cache_directory: Path = Path("~/.cache/huggingface/hub")
     token: Secret | None = None
 
 
@@ -114,11 +115,16 @@ def home_directory(environment: Mapping[str, str]) -> Path:
 
 
 def hub_settings(environment: Mapping[str, str]) -> HubConfig:
-    """What all clients of the hub read: HF_ENDPOINT, HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HF_TOKEN."""
+    """What all clients of the hub read: HF_ENDPOINT, HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HF_TOKEN.
+
+    Raises UsageError if HF_ENDPOINT is no http address.
+    """
     token = environment_value(environment, "HF_TOKEN")
-    endpoint = environment_value(environment, "HF_ENDPOINT")
+    endpoint = environment_value(environment, "HF_ENDPOINT") or DEFAULT_HUB_ENDPOINT
+    if not endpoint.startswith(("http://", "https://")):
+        raise UsageError(f"HF_ENDPOINT must be an http:// or https:// address, got {endpoint!r}", param="HF_ENDPOINT")
     return HubConfig(
-        endpoint=endpoint.rstrip("/") if endpoint else None,
+        endpoint=endpoint.rstrip("/"),
         cache_directory=_hub_cache(environment),
         token=Secret(token) if token else None,
     )

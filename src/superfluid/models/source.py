@@ -1,0 +1,85 @@
+"""From what the user calls a model to sound files on the disk. Runs in the daemon before it starts a worker."""
+
+from pathlib import Path
+
+from msgspec import Struct
+
+from superfluid.config import HubConfig
+from superfluid.errors import ModelFileError, UsageError
+from superfluid.models.embedded import fetch_embedded_model
+from superfluid.models.gguf_header import GgufHeader, require_sound_model
+from superfluid.models.names import HubId, looks_like_path, parse_hub_id, served_name, split_name
+from superfluid.models.progress import PullProgress
+
+
+class ModelFile(Struct, frozen=True, kw_only=True):
+    """A model that is all there. ``path`` is what llama.cpp opens: of a split model the first part.
+
+    ``header`` is the first part's; ``file_bytes`` counts all parts. That the header was readable does not make the file
+    trustworthy: only a worker may load it.
+    """
+
+    name: str
+    path: Path
+    parts: tuple[Path, ...]
+    file_bytes: int
+    header: GgufHeader
+
+
+def resolve_model(
+    model: str | None, hub: HubConfig, home: Path, progress: PullProgress, *, is_offline: bool = False
+) -> ModelFile:
+    """Finds ``model``, pulling it if need be. Blocks, for as long as a pull takes.
+
+    ``model`` is a path, ``org/model[:quant]``, or None for the embedded default. Raises UsageError if it is none of
+    these, PullError if it cannot be fetched, ModelFileError if it is missing, incomplete, cut off or no GGUF.
+    """
+    if model is None:
+        path = fetch_embedded_model(home, progress, is_offline=is_offline)
+        return _checked(served_name(path), (path,))
+    source = classify(model)
+    if isinstance(source, Path):
+        parts = _all_parts(source)
+        return _checked(served_name(parts[0]), parts)
+    # Only pulls need an HTTP client.
+    from superfluid.models.hub import pull_model
+
+    return _checked(source.repository, pull_model(source, hub, progress, is_offline=is_offline))
+
+
+def classify(model: str) -> Path | HubId:
+    """What ``model`` means; an existing file always wins. Raises UsageError if it can be neither."""
+    path = Path(model).expanduser()
+    if looks_like_path(model) or path.exists():
+        return path
+    hub_id = parse_hub_id(model)
+    if hub_id is None:
+        raise UsageError(f"{model!r} is neither a file nor a hub id of the form org/model[:quant]", param="--model")
+    return hub_id
+
+
+def _all_parts(path: Path) -> tuple[Path, ...]:
+    if path.is_dir():
+        raise ModelFileError(f"{path} is a directory; name the .gguf file in it")
+    split = split_name(path.name)
+    if split is None:
+        if not path.exists():
+            raise ModelFileError(f"{path} does not exist")
+        return (path,)
+    parts = tuple(path.with_name(split.part(number)) for number in range(1, split.parts + 1))
+    missing = [part.name for part in parts if not part.exists()]
+    if missing:
+        shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+        raise ModelFileError(f"{path} is one of {split.parts} parts, of which these are missing: {shown}")
+    return parts
+
+
+def _checked(name: str, parts: tuple[Path, ...]) -> ModelFile:
+    headers = [require_sound_model(part) for part in parts]
+    return ModelFile(
+        name=name,
+        path=parts[0],
+        parts=parts,
+        file_bytes=sum(header.file_bytes for header in headers),
+        header=headers[0],
+    )
