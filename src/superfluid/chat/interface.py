@@ -1,7 +1,7 @@
 """What the rest of the daemon needs of text: a vocabulary and a chat codec. ``tests`` hold both tokenizers to it."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -89,4 +89,45 @@ class ReplyParser(Protocol):
 
     def finish(self) -> list[Run]:
         """What was held back (an incomplete character becomes U+FFFD; an open block is closed)."""
+        ...
+
+
+class TurnCodec(Protocol):
+    """Writes single turns, for sessions that grow message by message. CPU work: not on the event loop.
+
+    All of it is derived from the model's template once, at load, by rendering probes. Client text can never forge a marker.
+    """
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether the template writes a conversation turn by turn. If not, the methods below raise UnsupportedInputError."""
+        ...
+
+    @property
+    def identity(self) -> bytes:
+        """Bytes that differ whenever the codec would write the same conversation in other tokens."""
+        ...
+
+    def prologue(self, role: int) -> list[int]:
+        """What comes before a session's first turn if that turn has ``role``: BOS, the template's default system turn."""
+        ...
+
+    def separator(self) -> list[int]:
+        """What comes between a generated turn's end token and the next turn."""
+        ...
+
+    def turn(self, role: int, text: str) -> list[int]:
+        """A whole turn: header, text, end. ``role`` is a ``domain.events.TurnRole`` other than TOOL."""
+        ...
+
+    def tool_result(self, text: str, *, name: str) -> list[int]:
+        """A turn that answers a call of ``name``."""
+        ...
+
+    def system_turn(self, text: str | None, tools: Sequence[dict[str, Any]]) -> list[int]:
+        """A session's first turn, declaring ``tools`` (OpenAI function tools), prologue included."""
+        ...
+
+    def opener(self) -> list[int]:
+        """The header that opens an assistant turn."""
         ...
