@@ -1,0 +1,121 @@
+"""The ASGI application: the layers every request passes, and the route table. Runs in the daemon.
+
+Layers, outermost first: browser guard, API key, route, body limit (in the generating routes), handler. Plain ASGI all
+the way, so that nothing buffers a stream.
+"""
+
+import logging
+import socket
+from collections.abc import Mapping
+
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from superfluid.clock import Clock, SystemClock
+from superfluid.config import HttpConfig
+from superfluid.errors import InternalFaultError, SuperfluidError
+from superfluid.http.dialect import Dialect
+from superfluid.http.errors import openai_error_body
+from superfluid.http.generation import GenerationContext, GenerationEndpoint, RecordGeneration
+from superfluid.http.guards import Authenticator, BrowserGuard
+from superfluid.http.openai import ChatDialect
+from superfluid.http.openai_completions import CompletionsDialect
+from superfluid.http.pages import MethodTable, MetricsPage, Pages
+from superfluid.http.responses import send_error
+from superfluid.sessions.interface import ModelDirectory
+
+logger = logging.getLogger("superfluid_daemon")
+
+OPEN_PATHS = frozenset({"/health"})
+GENERATING_ROUTES: Mapping[str, Dialect] = {
+    "/v1/chat/completions": ChatDialect(),
+    "/v1/completions": CompletionsDialect(),
+}
+
+
+def create_app(
+    models: ModelDirectory,
+    *,
+    config: HttpConfig,
+    metrics: MetricsPage,
+    record_generation: RecordGeneration,
+    clock: Clock | None = None,
+    hostname: str | None = None,
+) -> ASGIApp:
+    """The daemon's HTTP front end.
+
+    ``metrics`` gives the page and its content type; ``record_generation`` is called once per generation that succeeded,
+    just before its last bytes are sent. Both are called on the event loop. ``hostname`` defaults to the machine's name.
+    """
+    context = GenerationContext(
+        models=models,
+        record_generation=record_generation,
+        clock=clock or SystemClock(),
+        max_body_bytes=config.max_body_bytes,
+        keepalive_seconds=config.keepalive_seconds,
+    )
+    guard = BrowserGuard(
+        config.host,
+        has_key=config.api_key is not None,
+        hostname=socket.gethostname() if hostname is None else hostname,
+    )
+    return Application(_router(Pages(models, metrics), context), guard, Authenticator(config.api_key))
+
+
+def _router(pages: Pages, context: GenerationContext) -> Router:
+    tables: dict[str, dict[str, ASGIApp]] = {
+        "/": {"GET": pages.root},
+        "/health": {"GET": pages.health},
+        "/metrics": {"GET": pages.metrics},
+        "/v1/metrics": {"GET": pages.metrics},
+        "/v1/models": {"GET": pages.list_models},
+        "/v1/models/{model:path}": {"GET": pages.show_model},
+        **{path: {"POST": GenerationEndpoint(dialect, context)} for path, dialect in GENERATING_ROUTES.items()},
+    }
+    routes = [Route(path, MethodTable(handlers)) for path, handlers in tables.items()]
+    return Router(routes, redirect_slashes=False, default=pages.not_found)
+
+
+class Application:
+    """The layers around the router, and the place where an unforeseen failure becomes an answer."""
+
+    def __init__(self, router: Router, guard: BrowserGuard, authenticator: Authenticator) -> None:
+        self._router = router
+        self._guard = guard
+        self._authenticator = authenticator
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._router(scope, receive, send)
+            return
+        response = _WatchedSend(send)
+        try:
+            self._guard.check(scope)
+            if scope["path"] not in OPEN_PATHS:
+                self._authenticator.check(scope)
+            await self._router(scope, receive, response)
+        except Exception as error:
+            # Supervision point: whatever a request runs into ends this request only. A failure inside a begun answer
+            # goes up to the server, which closes the connection.
+            if response.has_started:
+                raise
+            await _refuse(response, error)
+
+
+class _WatchedSend:
+    """``send`` that remembers whether the answer has begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_started = False
+
+    async def __call__(self, message: Message) -> None:
+        self.has_started = True
+        await self._send(message)
+
+
+async def _refuse(send: Send, error: Exception) -> None:
+    if not isinstance(error, SuperfluidError):
+        logger.error("a request failed", exc_info=error)
+        error = InternalFaultError("superfluid failed to answer; its log has the details")
+    await send_error(send, error, openai_error_body(error))

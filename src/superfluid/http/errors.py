@@ -1,0 +1,87 @@
+"""The one table from error leaf to HTTP status and dialect body. Pure; a test fails if a leaf has no row."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from superfluid import errors
+
+RETRY_AFTER_SECONDS = 1
+
+
+class ErrorRow(NamedTuple):
+    """How a failure looks from outside. ``code`` is ``None`` where the status says it all."""
+
+    status: int
+    openai_type: str
+    code: str | None
+
+
+def _caller(code: str | None = None, status: int = 400) -> ErrorRow:
+    return ErrorRow(status, "invalid_request_error", code)
+
+
+def _server(status: int, code: str | None = None) -> ErrorRow:
+    return ErrorRow(status, "server_error", code)
+
+
+ERROR_ROWS: Mapping[type[errors.SuperfluidError], ErrorRow] = {
+    errors.InvalidRequestError: _caller(),
+    errors.InvalidValueError: _caller("invalid_value"),
+    errors.UnsupportedParameterError: _caller("unsupported_parameter"),
+    errors.UnsupportedInputError: _caller("unsupported_input"),
+    errors.FimUnsupportedError: _caller("fim_unsupported"),
+    errors.ContextLengthExceededError: _caller("context_length_exceeded"),
+    errors.TemplateRefusedError: _caller(),
+    errors.ModelNotFoundError: _caller("model_not_found", 404),
+    errors.RouteNotFoundError: _caller(None, 404),
+    errors.MethodNotAllowedError: _caller(None, 405),
+    errors.PayloadTooLargeError: _caller("payload_too_large", 413),
+    errors.InvalidApiKeyError: ErrorRow(401, "authentication_error", "invalid_api_key"),
+    errors.OriginRefusedError: ErrorRow(403, "permission_error", "origin_refused"),
+    errors.UsageError: _caller(),
+    errors.AddressUnavailableError: _server(500),
+    errors.ModelFileError: _server(503, "model_file"),
+    errors.ModelLoadError: _server(503, "model_load"),
+    errors.PullError: _server(503, "pull"),
+    errors.EngineLibraryError: _server(503, "engine_library"),
+    errors.QueueFullError: _server(503, "queue_full"),
+    errors.ModelLoadingError: _server(503, "model_loading"),
+    errors.ShuttingDownError: _server(503, "shutting_down"),
+    errors.WorkerFailedError: _server(500, "worker_failed"),
+    errors.EngineFaultError: _server(500, "engine_fault"),
+    # The inner nodes, for whoever raises one of them as it is.
+    errors.CallerError: _caller(),
+    errors.EnvironmentFaultError: _server(503),
+    errors.InternalFaultError: _server(500),
+    errors.SuperfluidError: _server(500),
+}
+
+
+def error_row(error: errors.SuperfluidError) -> ErrorRow:
+    """The row of the error's class, or of the nearest class above it."""
+    return next(ERROR_ROWS[node] for node in type(error).__mro__ if node in ERROR_ROWS)
+
+
+def retry_headers(error: errors.SuperfluidError) -> list[tuple[bytes, bytes]]:
+    """``Retry-After`` for what may succeed later."""
+    return [(b"retry-after", b"%d" % RETRY_AFTER_SECONDS)] if error.is_retryable else []
+
+
+def openai_error_body(error: errors.SuperfluidError) -> bytes:
+    """The whole body of a refused request."""
+    row = error_row(error)
+    members = {"message": error.message, "type": row.openai_type, "param": error.param, "code": row.code}
+    return msgspec.json.encode({"error": members})
+
+
+def openai_error_frame(error: errors.SuperfluidError) -> bytes:
+    """What ends an event stream that had begun: one frame with the error, then the end mark."""
+    row = error_row(error)
+    members = {"message": error.message, "type": row.openai_type}
+    if row.code is not None:
+        members["code"] = row.code
+    if error.param is not None:
+        members["param"] = error.param
+    return b"data: " + msgspec.json.encode({"error": members}) + b"\n\ndata: [DONE]\n\n"

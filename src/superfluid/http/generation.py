@@ -1,0 +1,147 @@
+"""The one handler of all dialects: read, translate, start, deliver, account. Runs in the daemon.
+
+A hang-up cancels every reply of the request at once, streaming or not. A stream is answered with 200 only when its
+generation has been accepted; what fails later ends the stream with an error frame.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from msgspec import Struct
+from starlette.types import Receive, Scope, Send
+
+from superfluid.clock import Clock
+from superfluid.errors import EngineFaultError, InternalFaultError, SuperfluidError
+from superfluid.http.bodies import ClientGoneError, parse_body, read_body
+from superfluid.http.collect import CollectedReply, ReplyCollector, ReplyProgress
+from superfluid.http.dialect import Dialect, Exchange, Opening, StreamWriter
+from superfluid.http.responses import send_error, send_response
+from superfluid.http.sse import ResponseStream, until_hangup
+from superfluid.http.timing import DeliverySpan, GenerationMeter
+from superfluid.sessions.interface import GenerationTiming, ModelDirectory, Reply, ServedModel
+
+logger = logging.getLogger("superfluid_daemon")
+
+RecordGeneration = Callable[[GenerationTiming], None]
+
+
+class GenerationContext(Struct, frozen=True):
+    """What every generating route shares."""
+
+    models: ModelDirectory
+    record_generation: RecordGeneration
+    clock: Clock
+    max_body_bytes: int
+    keepalive_seconds: float
+
+
+class GenerationEndpoint:
+    """The ASGI endpoint of one generating route."""
+
+    def __init__(self, dialect: Dialect, context: GenerationContext) -> None:
+        self._dialect = dialect
+        self._context = context
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            body = await read_body(scope, receive, self._context.max_body_bytes)
+            exchange = await parse_body(body, self._dialect.parse)
+            del body
+            model = self._context.models.resolve(exchange.model)
+            await until_hangup(receive, self._serve(exchange, model, send))
+        except ClientGoneError:
+            return
+        except SuperfluidError as error:
+            await send_error(send, error, self._dialect.error_body(error))
+
+    async def _serve(self, exchange: Exchange, model: ServedModel, send: Send) -> None:
+        meter = GenerationMeter(self._context.clock.monotonic())
+        if exchange.is_stream:
+            await self._stream(exchange, model, send, meter)
+        else:
+            await self._answer(exchange, model, send, meter)
+
+    async def _answer(self, exchange: Exchange, model: ServedModel, send: Send, meter: GenerationMeter) -> None:
+        replies: list[Reply] = []
+        try:
+            for request in exchange.requests:
+                reply = await model.start(request)
+                replies.append(reply)
+            collected = await self._collect_all(replies, meter)
+        finally:
+            for reply in replies:
+                reply.cancel()
+        opening = self._opening(replies[0], model)
+        self._record(self._dialect.route, opening, meter)
+        answer = exchange.answer(opening, collected)
+        await send_response(send, 200, answer.body, headers=answer.headers)
+
+    async def _collect_all(self, replies: list[Reply], meter: GenerationMeter) -> list[CollectedReply]:
+        if len(replies) == 1:
+            return [await self._collect(replies[0], *meter.add_reply())]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._collect(reply, *meter.add_reply())) for reply in replies]
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        return [task.result() for task in tasks]
+
+    async def _collect(self, reply: Reply, progress: ReplyProgress, span: DeliverySpan) -> CollectedReply:
+        collector = ReplyCollector(progress)
+        async for events in reply:
+            progress.note(events)
+            collector.feed(events)
+            span.stamp(self._context.clock.monotonic(), progress.tokens)
+        return collector.finish()
+
+    async def _stream(self, exchange: Exchange, model: ServedModel, send: Send, meter: GenerationMeter) -> None:
+        reply = await model.start(exchange.requests[0])
+        try:
+            opening = self._opening(reply, model)
+            progress, span = meter.add_reply()
+            writer = exchange.stream_writer(opening, progress)
+            async with ResponseStream(send, exchange.framing, self._context.keepalive_seconds) as stream:
+                await stream.begin(writer.begin())
+                last_frames = await self._deliver(reply, stream, writer, progress, span)
+                if progress.finished is not None:
+                    self._record(f"{self._dialect.route} (stream)", opening, meter)
+                await stream.finish(last_frames)
+        finally:
+            reply.cancel()
+
+    async def _deliver(
+        self, reply: Reply, stream: ResponseStream, writer: StreamWriter, progress: ReplyProgress, span: DeliverySpan
+    ) -> bytes:
+        """Streams the reply up to its last batch, whose frames it returns: they go out behind the access log's line."""
+        now = self._context.clock.monotonic
+        try:
+            async for events in reply:
+                progress.note(events)
+                frames = writer.feed(events)
+                if progress.finished is not None:
+                    span.stamp(now(), progress.tokens)
+                    return frames
+                if frames:
+                    await stream.write(frames)
+                    span.stamp(now(), progress.tokens)
+            return writer.fail(EngineFaultError("the reply broke off without an end"))
+        except SuperfluidError as error:
+            return writer.fail(error)
+        except Exception:
+            # Supervision point: a begun stream still ends with an error that its client can read.
+            logger.exception("a stream failed")
+            return writer.fail(InternalFaultError("superfluid failed to finish this answer; its log has the details"))
+
+    def _record(self, route: str, opening: Opening, meter: GenerationMeter) -> None:
+        self._context.record_generation(
+            meter.timing(
+                route=route,
+                model=opening.model_id,
+                prompt_tokens=opening.prompt_tokens,
+                now=self._context.clock.monotonic(),
+            )
+        )
+
+    def _opening(self, reply: Reply, model: ServedModel) -> Opening:
+        return Opening(reply.reply_id, model.model_id, int(self._context.clock.unix()), reply.prompt_tokens)

@@ -1,0 +1,85 @@
+"""The pages that generate nothing: health, metrics, models, the root. Runs in the daemon; touches no engine."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from superfluid.errors import MethodNotAllowedError, RouteNotFoundError
+from superfluid.http.errors import RETRY_AFTER_SECONDS, openai_error_body
+from superfluid.http.responses import TEXT, Header, send_error, send_response
+from superfluid.sessions.interface import ModelDirectory, ServedModel
+
+MetricsPage = Callable[[], tuple[bytes, str]]
+
+
+class MethodTable:
+    """The endpoint of one path: a handler per method. HEAD is answered wherever GET is; the server drops the body."""
+
+    def __init__(self, handlers: Mapping[str, ASGIApp]) -> None:
+        self._handlers = dict(handlers)
+        if "GET" in self._handlers:
+            self._handlers.setdefault("HEAD", self._handlers["GET"])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        handler = self._handlers.get(scope["method"])
+        if handler is not None:
+            await handler(scope, receive, send)
+            return
+        allowed = ", ".join(sorted(self._handlers))
+        error = MethodNotAllowedError(f"{scope['path']} answers {allowed}, not {scope['method']}")
+        await send_error(send, error, openai_error_body(error), [(b"allow", allowed.encode())])
+
+
+class Pages:
+    """Each method is an ASGI endpoint."""
+
+    def __init__(self, models: ModelDirectory, metrics: MetricsPage) -> None:
+        self._models = models
+        self._metrics = metrics
+
+    async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """503 until the default model can answer. Needs no key."""
+        models = self._models.list_models()
+        is_ready = bool(models) and models[0].is_ready
+        report = {
+            "status": "ok" if is_ready else "loading",
+            "models_loaded": sum(model.is_ready for model in models),
+            "models_known": len(models),
+        }
+        headers: list[Header] = [] if is_ready else [(b"retry-after", b"%d" % RETRY_AFTER_SECONDS)]
+        await send_response(send, 200 if is_ready else 503, msgspec.json.encode(report), headers=headers)
+
+    async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body, content_type = self._metrics()
+        await send_response(send, 200, body, content_type.encode("latin-1"))
+
+    async def list_models(self, scope: Scope, receive: Receive, send: Send) -> None:
+        entries = [model_entry(model) for model in self._models.list_models()]
+        await send_response(send, 200, msgspec.json.encode({"object": "list", "data": entries}))
+
+    async def show_model(self, scope: Scope, receive: Receive, send: Send) -> None:
+        model = self._models.resolve(scope["path_params"]["model"])
+        await send_response(send, 200, msgspec.json.encode(model_entry(model)))
+
+    async def root(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_response(send, 200, b"superfluid is running\n", TEXT)
+
+    async def not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise RouteNotFoundError(f"there is no route {scope['path']}")
+
+
+def model_entry(model: ServedModel) -> dict[str, Any]:
+    """The model as the OpenAI list shows it. What only a loaded model knows is left out until then."""
+    entry: dict[str, Any] = {
+        "id": model.model_id,
+        "object": "model",
+        "created": model.created_unix,
+        "owned_by": "superfluid",
+        "loaded": model.is_ready,
+        "architecture": {"input_modalities": ["text"]},
+    }
+    if model.is_ready:
+        entry["meta"] = {"n_ctx": model.facts.window_tokens}
+    return entry
