@@ -82,8 +82,8 @@ def _fetch_all(
             if failures >= retry.attempts:
                 kept = format_bytes(_length(partial))
                 raise PullError(
-                    f"{remote.label}: {cut}, {retry.attempts} times in a row; {kept} are kept and the same command goes "
-                    f"on from there"
+                    f"{remote.label}: {cut}, {retry.attempts} times in a row; {kept} are kept, and the same command "
+                    f"goes on from there"
                 ) from cut
             progress.note(f"{remote.label}: {cut}; trying again")
             retry.pause(failures)

