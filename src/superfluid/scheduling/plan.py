@@ -1,6 +1,7 @@
 """The records that pass between the scheduler and the tick executor. Pure data; lives in the worker.
 
-The scheduler decides from token ids, counts and measured durations alone. It never sees logits, state blobs or the clock.
+The scheduler decides from token ids, counts and measured durations alone. It never sees logits, state blobs or the
+clock.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from superfluid.domain.reply import Finish
 
 @dataclass(frozen=True, slots=True)
 class SaveLane:
-    """Export ``lane``, which holds ``length`` tokens, into host memory under ``entry_id``. Done before anything else."""
+    """Export ``lane``, which holds ``length`` tokens, into host memory under ``entry_id``. Before anything else."""
 
     lane: int
     entry_id: int
@@ -26,8 +27,8 @@ class DropEntry:
 
 @dataclass(frozen=True, slots=True)
 class PlaceJob:
-    """Admit a job into ``lane``. With ``entry_id`` the lane is first replaced by that host entry (``entry_length`` tokens);
-    then it is truncated to ``keep`` tokens (0 clears it)."""
+    """Admit a job into ``lane``. With ``entry_id`` the lane is first replaced by that host entry (``entry_length``
+    tokens); then it is truncated to ``keep`` tokens (0 clears it)."""
 
     job_id: int
     lane: int
@@ -49,7 +50,8 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class DecodeLane:
-    """Evaluate the job's newest token on ``lane`` and draw the next."""
+    """Evaluate the job's next token on ``lane``. If that is the newest one, draw another; if not, the lane is catching
+    up with a reply from before, and nothing is drawn."""
 
     job_id: int
     lane: int
@@ -57,13 +59,18 @@ class DecodeLane:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One tick, in the order it is carried out: saves, drops, placements, then decode rows and the chunk."""
+    """One tick, in the order it is carried out: saves, drops, placements, then decode rows and the chunk.
+
+    The scheduler plans either decode rows or a chunk, in turn while there are both, so that drawn tokens leave before
+    the chunk begins and a cancellation need not wait for both. ``chunk_budget_tokens`` bounded the chunk.
+    """
 
     saves: tuple[SaveLane, ...] = ()
     drops: tuple[DropEntry, ...] = ()
     placements: tuple[PlaceJob, ...] = ()
     decodes: tuple[DecodeLane, ...] = ()
     chunk: Chunk | None = None
+    chunk_budget_tokens: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -81,10 +88,12 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What really happened. A plan can be carried out in part: an import may be refused (``cold_lanes``: those jobs start
-    from nothing), a save may fail (``lost_entries``), a job may fault (``faulted``: its lane is empty).
+    """What really happened. A plan can be carried out in part: an import may be refused (``cold_lanes``: those jobs
+    start from nothing), a save may fail (``lost_entries``), a job may fault (``faulted``: its lane is empty).
 
-    ``decode_seconds`` and ``chunk_seconds`` are the engine's, for the rates that size the next chunk.
+    A job of ``decodes`` that is neither in ``drawn`` nor in ``replayed`` did not advance. ``replayed`` are those whose
+    token was evaluated and none drawn. The durations are the engine's, for the rates that size the next chunk and weigh
+    a transfer against a prefill.
     """
 
     drawn: tuple[Drawn, ...] = ()
@@ -95,6 +104,9 @@ class StepOutcome:
     decode_seconds: float = 0.0
     chunk_seconds: float = 0.0
     entry_bytes: dict[int, int] = field(default_factory=dict)
+    replayed: tuple[int, ...] = ()
+    save_seconds: float = 0.0
+    restore_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +115,20 @@ class Retired:
 
     job_id: int
     finish: Finish
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A job that got its lane with ``warm_tokens`` of its stream already computed."""
+
+    job_id: int
+    warm_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a completed plan came to. ``first_tokens`` are the jobs whose prompt is through: they have drawn once."""
+
+    admitted: tuple[Admitted, ...] = ()
+    retired: tuple[Retired, ...] = ()
+    first_tokens: tuple[int, ...] = ()

@@ -1,0 +1,180 @@
+"""Where a job begins: which lane, on top of which prefix, from where. Chosen by estimated seconds. Pure; worker."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from superfluid.scheduling.prefix import HostEntry, PrefixIndex, common_prefix
+from superfluid.scheduling.rates import Rates
+from superfluid.scheduling.sequence import Lane, Sequence
+
+MIN_MATCH_TOKENS: Final = 16
+"""A shorter common prefix is not worth the trouble: every prompt of a template begins alike."""
+MIN_SHARED_TOKENS: Final = 64
+"""A job waits for another one's prefill only for this many tokens more than it can have at once."""
+WORTH_KEEPING_TOKENS: Final = 64
+"""Fewer tokens that nothing else holds are given up without being saved."""
+REUSE_CHANCE: Final = 0.5
+"""How likely it is taken to be that tokens in a free lane are wanted again."""
+EXPECTED_REPLY_TOKENS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRules:
+    """``host_cache_bytes`` 0 keeps nothing in host memory; ``can_truncate`` as in ``ModelFacts``."""
+
+    host_cache_bytes: int
+    can_truncate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a job could begin with now: its matches in lanes and in host memory; and the sequence that is computing
+    ``coming_tokens`` of it, if that is more."""
+
+    lanes: tuple[tuple[Lane, int], ...]
+    entries: tuple[tuple[HostEntry, int], ...]
+    leader: Sequence | None
+    coming_tokens: int
+
+    @property
+    def best_tokens(self) -> int:
+        return max((keep for _, keep in (*self.lanes, *self.entries)), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """A way to begin: ``keep`` tokens in ``lane``, which has them, or gets them from ``entry``, or from ``source`` by
+    saving that."""
+
+    lane: Lane
+    keep: int
+    seconds: float
+    entry: HostEntry | None = None
+    source: Lane | None = None
+
+
+class SeedChooser:
+    """Compares the ways to begin a job. Reads lanes and index; changes neither."""
+
+    def __init__(self, lanes: list[Lane], index: PrefixIndex, rates: Rates, rules: PlacementRules) -> None:
+        self._lanes = lanes
+        self._index = index
+        self._rates = rates
+        self._rules = rules
+
+    def survey(self, sequence: Sequence, tick: int) -> Survey:
+        """Lanes that were given away in this ``tick``'s plan cannot be read before the next."""
+        lanes: list[tuple[Lane, int]] = []
+        leader: Sequence | None = None
+        coming = 0
+        for lane in self._lanes:
+            if lane.placed_tick != tick:
+                keep = self._usable(sequence, common_prefix(lane.held, sequence.stream), lane.length)
+                if keep:
+                    lanes.append((lane, keep))
+            if lane.sequence is not None and self._rules.can_truncate:
+                match = common_prefix(lane.sequence.stream, sequence.stream)
+                keep = self._usable(sequence, match, match)
+                if keep > coming and lane.sequence.job_id != sequence.refused_leader:
+                    leader, coming = lane.sequence, keep
+        matches = ((entry, common_prefix(entry.tokens, sequence.stream)) for entry in self._index)
+        entries = tuple(
+            (entry, keep) for entry, match in matches if (keep := self._usable(sequence, match, entry.length))
+        )
+        return Survey(tuple(lanes), entries, leader, coming)
+
+    def is_worth_waiting(self, survey: Survey) -> bool:
+        """Whether the leader's prefill will save more than handing it over takes."""
+        gain = survey.coming_tokens - survey.best_tokens
+        hand_over = self._save_seconds(survey.coming_tokens) + self._restore_seconds(survey.coming_tokens)
+        return gain >= MIN_SHARED_TOKENS and gain * self._rates.prefill_seconds_per_token > hand_over
+
+    def choose(self, sequence: Sequence, survey: Survey) -> Seed:
+        """The cheapest way to begin now. There must be a free lane."""
+        return min(self._seeds(sequence, survey), key=lambda seed: (seed.seconds, seed.lane.index))
+
+    def is_worth_saving(self, lane: Lane, keep: int) -> bool:
+        """Whether what ``lane`` loses when it is cut to ``keep`` tokens must go to host memory first."""
+        return self._is_loss_worth_saving(lane, self._lost_tokens(lane, keep))
+
+    def can_last(self, tokens: int) -> bool:
+        """Whether an entry of ``tokens`` may stay in host memory."""
+        return 0 < self._rules.host_cache_bytes >= self._rates.entry_bytes(tokens)
+
+    def _seeds(self, sequence: Sequence, survey: Survey) -> Iterator[Seed]:
+        expected = min(sequence.job.max_tokens, EXPECTED_REPLY_TOKENS)
+        free = [lane for lane in self._lanes if lane.sequence is None]
+        clearing = {lane.index: self._taking_seconds(lane, 0, free, expected) for lane in free}
+
+        def cheapest(targets: Iterable[Lane]) -> Lane:
+            return min(targets, key=lambda lane: (clearing[lane.index], lane.index))
+
+        def begin(
+            lane: Lane, keep: int, extra: float, entry: HostEntry | None = None, source: Lane | None = None
+        ) -> Seed:
+            prefill = (sequence.length - keep) * self._rates.prefill_seconds_per_token
+            return Seed(lane, keep, prefill + extra, entry, source)
+
+        target = cheapest(free)
+        yield begin(target, 0, clearing[target.index])
+        for entry, keep in survey.entries:
+            yield begin(target, keep, clearing[target.index] + self._restore_seconds(entry.length), entry)
+        for lane, keep in survey.lanes:
+            if lane.sequence is None:
+                yield begin(lane, keep, self._taking_seconds(lane, keep, free, expected))
+            elsewhere = [other for other in free if other is not lane]
+            if elsewhere:
+                target = cheapest(elsewhere)
+                move = self._save_seconds(lane.length) + self._restore_seconds(lane.length)
+                yield begin(target, keep, clearing[target.index] + move, source=lane)
+
+    def _usable(self, sequence: Sequence, match: int, held: int) -> int:
+        if match < MIN_MATCH_TOKENS:
+            return 0
+        keep = sequence.usable_tokens(match)
+        is_possible = keep >= MIN_MATCH_TOKENS and (self._rules.can_truncate or keep == held)
+        return keep if is_possible else 0
+
+    def _taking_seconds(self, lane: Lane, keep: int, free: list[Lane], expected_tokens: int) -> float:
+        """What it costs to use ``lane``: losing or saving what it holds beyond ``keep``, and gaps between lane ids."""
+        lost = self._lost_tokens(lane, keep)
+        if self._is_loss_worth_saving(lane, lost):
+            loss = self._save_seconds(lane.length) + self._restore_seconds(lane.length)
+        else:
+            loss = self._value_seconds(lost) if lost >= WORTH_KEEPING_TOKENS else 0.0
+        busy = {other.index for other in self._lanes if other.sequence is not None}
+        fewest = min(count_runs(busy | {other.index}) for other in free)
+        gaps = count_runs(busy | {lane.index}) - fewest
+        return loss + gaps * expected_tokens * self._rates.gap_seconds(len(busy) + 1)
+
+    def _lost_tokens(self, lane: Lane, keep: int) -> int:
+        """Tokens beyond ``keep`` that no other lane and no host entry would still hold."""
+        held = lane.held
+        kept = max(keep, self._index.covered_tokens(held)) if lane.length - keep >= MIN_MATCH_TOKENS else lane.length
+        if self._rules.can_truncate:
+            for other in self._lanes:
+                if kept >= lane.length:
+                    return 0
+                if other is not lane and other.length > kept:
+                    kept = max(kept, common_prefix(other.held, held))
+        return max(0, lane.length - kept)
+
+    def _is_loss_worth_saving(self, lane: Lane, lost: int) -> bool:
+        is_wanted = lost >= WORTH_KEEPING_TOKENS and self._value_seconds(lost) > self._save_seconds(lane.length)
+        return is_wanted and self.can_last(lane.length)
+
+    def _value_seconds(self, tokens: int) -> float:
+        return REUSE_CHANCE * tokens * self._rates.prefill_seconds_per_token
+
+    def _save_seconds(self, tokens: int) -> float:
+        return tokens * self._rates.save_seconds_per_token
+
+    def _restore_seconds(self, tokens: int) -> float:
+        return tokens * self._rates.restore_seconds_per_token
+
+
+def count_runs(lanes: Iterable[int]) -> int:
+    """Runs of consecutive lane ids: the engine computes one graph for each."""
+    ordered = sorted(lanes)
+    return sum(1 for index, lane in enumerate(ordered) if index == 0 or ordered[index - 1] != lane - 1)

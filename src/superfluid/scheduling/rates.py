@@ -1,0 +1,87 @@
+"""What things cost on this machine with this model, learned from measured steps. Pure: durations are arguments."""
+
+from typing import Final
+
+KEEP_OF_OLD: Final = 0.7
+MIN_CHUNK_TOKENS: Final = 16
+MAX_CHUNK_TOKENS: Final = 512
+FIRST_CHUNK_TOKENS: Final = 32
+IDLE_TARGET_SECONDS: Final = 1.0
+"""How long a prompt chunk may take while nobody decodes: what a cancellation or a new arrival then waits for."""
+GAP_SHARE_OF_STEP: Final = 0.25
+"""What one more run of lane ids costs, as a share of a decode step: 5 of about 20 ms with llama.cpp on two cores."""
+
+_ASSUMED_PREFILL_SECONDS: Final = 0.005
+_ASSUMED_SAVE_SECONDS: Final = 30e-6
+_ASSUMED_RESTORE_SECONDS: Final = 6e-6
+
+
+class Rates:
+    """Moving averages. An average that has no sample yet is assumed, except where that would size a chunk."""
+
+    def __init__(self) -> None:
+        self._prefill: float | None = None
+        self._save: float | None = None
+        self._restore: float | None = None
+        self._bytes_per_token: float | None = None
+        self._decode: dict[int, float] = {}
+
+    @property
+    def prefill_seconds_per_token(self) -> float:
+        return _ASSUMED_PREFILL_SECONDS if self._prefill is None else self._prefill
+
+    @property
+    def save_seconds_per_token(self) -> float:
+        return _ASSUMED_SAVE_SECONDS if self._save is None else self._save
+
+    @property
+    def restore_seconds_per_token(self) -> float:
+        return _ASSUMED_RESTORE_SECONDS if self._restore is None else self._restore
+
+    def decode_seconds(self, lanes: int) -> float:
+        """Of one step over ``lanes`` lanes; an unseen count is scaled from the nearest seen one. 0 if none was seen."""
+        known = self._decode.get(lanes)
+        if known is not None:
+            return known
+        if not lanes or not self._decode:
+            return 0.0
+        nearest = min(self._decode, key=lambda seen: (abs(seen - lanes), seen))
+        return self._decode[nearest] * max(1.0, lanes / nearest)
+
+    def gap_seconds(self, lanes: int) -> float:
+        """Of one more run of lane ids in each step over ``lanes`` lanes."""
+        return GAP_SHARE_OF_STEP * self.decode_seconds(lanes)
+
+    def entry_bytes(self, tokens: int) -> int:
+        """Estimated size of ``tokens`` in host memory; 0 if no entry has been seen."""
+        return int((self._bytes_per_token or 0.0) * tokens)
+
+    def chunk_tokens(self, decoding_lanes: int, target_seconds: float) -> int:
+        """How long the next chunk may be so that it and a decode step of the others fit ``target_seconds``."""
+        if self._prefill is None:
+            return FIRST_CHUNK_TOKENS
+        spare = target_seconds - self.decode_seconds(decoding_lanes) if decoding_lanes else IDLE_TARGET_SECONDS
+        if self._prefill <= 0.0:
+            return MAX_CHUNK_TOKENS
+        return max(MIN_CHUNK_TOKENS, min(MAX_CHUNK_TOKENS, int(spare / self._prefill)))
+
+    def observe_prefill(self, tokens: int, seconds: float) -> None:
+        """Chunks below the smallest regular one say little about a token's price and count only as a first sample."""
+        if tokens >= MIN_CHUNK_TOKENS or (tokens and self._prefill is None):
+            self._prefill = _mixed(self._prefill, seconds / tokens)
+
+    def observe_decode(self, lanes: int, seconds: float) -> None:
+        self._decode[lanes] = _mixed(self._decode.get(lanes), seconds)
+
+    def observe_save(self, tokens: int, seconds: float) -> None:
+        self._save = _mixed(self._save, seconds / tokens)
+
+    def observe_restore(self, tokens: int, seconds: float) -> None:
+        self._restore = _mixed(self._restore, seconds / tokens)
+
+    def observe_entry(self, tokens: int, size_bytes: int) -> None:
+        self._bytes_per_token = _mixed(self._bytes_per_token, size_bytes / tokens)
+
+
+def _mixed(old: float | None, new: float) -> float:
+    return new if old is None else KEEP_OF_OLD * old + (1 - KEEP_OF_OLD) * new

@@ -1,0 +1,299 @@
+"""The scheduler: takes jobs, plans each tick, learns from its outcome. Pure: no clock, no I/O; in the worker.
+
+``plan`` and ``complete`` alternate; ``submit`` and ``cancel`` come between a ``complete`` and the next ``plan``.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from superfluid.domain.job import Job
+from superfluid.domain.reply import Finish
+from superfluid.domain.request import QosClass
+from superfluid.errors import ContextLengthExceededError, InvalidValueError, QueueFullError
+from superfluid.scheduling.admission import Admission
+from superfluid.scheduling.placement import PlacementRules, SeedChooser
+from superfluid.scheduling.plan import Admitted, Chunk, Retired, StepOutcome, StepPlan, StepResult
+from superfluid.scheduling.prefix import PrefixIndex
+from superfluid.scheduling.rates import Rates
+from superfluid.scheduling.sequence import Lane, Sequence, Tokens
+
+BLOCK_TOKENS: Final = 256
+"""The unit in which the KV pool is reported."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerSettings:
+    """``replays_replies``: a reply's tokens from before a lost worker are fed one a tick, not in chunks, so that they
+    come out bit for bit as they were; worth it only with an engine that is exact (flash attention off)."""
+
+    lanes: int
+    window_tokens: int
+    vocabulary_tokens: int
+    max_queue: int = 512
+    host_cache_bytes: int = 0
+    prefill_target_seconds: float = 0.4
+    can_truncate: bool = True
+    replays_replies: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStatistics:
+    """Gauges of this moment and counters since the start. ``queue_depth`` has one entry per ``QosClass``.
+
+    A job that is submitted again after a lost worker counts in no admission counter.
+    """
+
+    queue_depth: tuple[int, ...]
+    lanes_active: int
+    lanes_prefilling: int
+    pool_blocks_used: int
+    pool_blocks_total: int
+    host_cache_bytes: int
+    host_cache_entries: int
+    ticks_total: int
+    prefill_tokens_total: int
+    decode_tokens_total: int
+    admissions_total: int
+    warm_prefix_tokens_total: int
+    cold_admissions_total: int
+    host_saves_total: int
+    host_restores_total: int
+
+
+class Scheduler:
+    """Decides from token ids, counts and measured durations alone."""
+
+    def __init__(self, settings: SchedulerSettings, rates: Rates | None = None) -> None:
+        self._settings = settings
+        self._rates = rates or Rates()
+        self._lanes = [Lane(index) for index in range(settings.lanes)]
+        self._index = PrefixIndex(limit_bytes=settings.host_cache_bytes, is_nesting=settings.can_truncate)
+        rules = PlacementRules(settings.host_cache_bytes, settings.can_truncate)
+        chooser = SeedChooser(self._lanes, self._index, self._rates, rules)
+        self._admission = Admission(self._lanes, self._index, chooser)
+        self._running: dict[int, Lane] = {}
+        self._tick = 0
+        self._is_chunk_due = True
+        self._next_order = 0
+        self._prefill_tokens = 0
+        self._decode_tokens = 0
+        self._admissions = 0
+        self._warm_tokens = 0
+        self._cold_admissions = 0
+        self._saves = 0
+        self._restores = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing runs and nothing waits."""
+        return not self._running and not self._admission.queue
+
+    def submit(self, job: Job) -> Retired | None:
+        """Queues the job; a resubmitted one that has nothing left to generate is over at once.
+
+        Raises QueueFullError, ContextLengthExceededError, or InvalidValueError for token ids that are none.
+        """
+        assert job.job_id not in self._running, "job ids are unique"
+        assert job.job_id not in self._admission.queue, "job ids are unique"
+        tokens = self._checked_tokens(job)
+        window = self._settings.window_tokens
+        has_reply = len(tokens) > job.prompt_tokens
+        if len(tokens) - job.prompt_tokens >= job.max_tokens or (has_reply and len(tokens) >= window):
+            return Retired(job.job_id, Finish.LENGTH)
+        if len(tokens) >= window:
+            raise ContextLengthExceededError(
+                f"the prompt has {len(tokens)} tokens; the window leaves room for {window - 1}"
+            )
+        if len(self._admission.queue) - self._admission.free_lanes >= self._settings.max_queue:
+            raise QueueFullError(f"{self._settings.max_queue} requests are waiting already")
+        replays = self._settings.replays_replies
+        sequence = Sequence(job, tokens, order=self._next_order, window_tokens=window, is_replayed=replays)
+        self._next_order += 1
+        self._admission.queue[job.job_id] = sequence
+        return None
+
+    def cancel(self, job_id: int) -> Retired | None:
+        """Takes the job out of the queue or off its lane, which is free for the next plan. ``None`` if it is gone."""
+        if self._admission.queue.pop(job_id, None) is None:
+            lane = self._running.pop(job_id, None)
+            if lane is None:
+                return None
+            lane.release()
+        return Retired(job_id, Finish.CANCELLED)
+
+    def plan(self) -> StepPlan:
+        """The next tick. Empty only if the scheduler is idle."""
+        self._tick += 1
+        moves = self._admission.admit(self._tick)
+        self._running.update(moves.admitted)
+        prefilling = min((lane for lane in self._lanes if lane.is_prefilling), key=_prefill_order, default=None)
+        decodes = tuple([lane.decode for lane in self._lanes if lane.is_decoding and lane.decode is not None])
+        budget = 0
+        chunk: Chunk | None = None
+        if prefilling is not None and (self._is_chunk_due or not decodes):
+            budget = self._rates.chunk_tokens(len(decodes), self._settings.prefill_target_seconds)
+            chunk, decodes = _chunk(prefilling, budget), ()
+        self._is_chunk_due = chunk is None
+        return StepPlan(moves.saves, moves.drops, moves.placements, decodes, chunk, budget)
+
+    def complete(self, plan: StepPlan, outcome: StepOutcome) -> StepResult:
+        """Takes in what became of ``plan``; jobs that are over have left their lanes."""
+        self._complete_transfers(plan, outcome)
+        admitted = tuple([self._admitted(placement.job_id) for placement in plan.placements])
+        self._complete_chunk(plan, outcome)
+        for job_id in outcome.replayed:
+            self._running[job_id].length += 1
+        self._decode_tokens += len(outcome.drawn) if plan.decodes else 0
+        if plan.decodes and outcome.decode_seconds > 0.0 and not outcome.faulted:
+            self._rates.observe_decode(len(plan.decodes), outcome.decode_seconds)
+        retired, first = self._take_drawn(plan, outcome)
+        for job_id in outcome.faulted:
+            lane = self._running.pop(job_id)
+            lane.release()
+            lane.empty()
+            retired.append(Retired(job_id, Finish.ERROR))
+        return StepResult(admitted, tuple(retired), first)
+
+    def sequence(self, job_id: int) -> Sequence:
+        """A running job, for reading. Raises KeyError."""
+        sequence = self._running[job_id].sequence
+        assert sequence is not None
+        return sequence
+
+    def statistics(self) -> SchedulerStatistics:
+        depth = [0] * len(QosClass)
+        for sequence in self._admission.queue.values():
+            depth[sequence.job.qos] += 1
+        return SchedulerStatistics(
+            queue_depth=tuple(depth),
+            lanes_active=len(self._running),
+            lanes_prefilling=sum([lane.is_prefilling for lane in self._running.values()]),
+            pool_blocks_used=sum([-(-lane.length // BLOCK_TOKENS) for lane in self._lanes]),
+            pool_blocks_total=len(self._lanes) * -(-self._settings.window_tokens // BLOCK_TOKENS),
+            host_cache_bytes=self._index.size_bytes,
+            host_cache_entries=len(self._index),
+            ticks_total=self._tick,
+            prefill_tokens_total=self._prefill_tokens,
+            decode_tokens_total=self._decode_tokens,
+            admissions_total=self._admissions,
+            warm_prefix_tokens_total=self._warm_tokens,
+            cold_admissions_total=self._cold_admissions,
+            host_saves_total=self._saves,
+            host_restores_total=self._restores,
+        )
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError if the books are wrong. For tests, between ``complete`` and ``plan``."""
+        self._index.check_integrity()
+        assert not self._running.keys() & self._admission.queue.keys()
+        assert [lane for lane in self._lanes if lane.sequence is not None] == sorted(
+            self._running.values(), key=lambda lane: lane.index
+        )
+        for job_id, lane in self._running.items():
+            sequence = lane.sequence
+            assert sequence is not None
+            assert sequence.job_id == job_id
+            assert lane.tokens is sequence.tokens
+            assert sequence.lane_index == lane.index
+            assert lane.decode is not None
+            assert (lane.decode.job_id, lane.decode.lane) == (job_id, lane.index)
+            assert lane.length < sequence.length <= self._settings.window_tokens
+            assert sequence.generated_tokens < sequence.job.max_tokens
+        assert all(0 <= lane.length <= len(lane.tokens) for lane in self._lanes)
+
+    def _checked_tokens(self, job: Job) -> Tokens:
+        tokens: Tokens = np.frombuffer(job.tokens, np.dtype("<i4"))
+        if not len(tokens) or not 0 < job.prompt_tokens <= len(tokens):
+            raise InvalidValueError("there is no token to begin with")
+        if tokens.min() < 0 or tokens.max() >= self._settings.vocabulary_tokens:
+            raise InvalidValueError(f"token ids must be between 0 and {self._settings.vocabulary_tokens - 1}")
+        return tokens
+
+    def _complete_transfers(self, plan: StepPlan, outcome: StepOutcome) -> None:
+        for entry_id, size_bytes in outcome.entry_bytes.items():
+            self._index.record_size(entry_id, size_bytes)
+        for entry_id in outcome.lost_entries:
+            self._index.discard(entry_id)
+        for save in plan.saves:
+            if save.entry_id in outcome.entry_bytes:
+                self._rates.observe_entry(save.length, outcome.entry_bytes[save.entry_id])
+        self._saves += len(outcome.entry_bytes)
+        saved_tokens = sum(save.length for save in plan.saves)
+        if saved_tokens and outcome.save_seconds > 0.0:
+            self._rates.observe_save(saved_tokens, outcome.save_seconds)
+        restored = [place for place in plan.placements if place.entry_id is not None]
+        self._restores += sum(place.lane not in outcome.cold_lanes for place in restored)
+        if restored and outcome.restore_seconds > 0.0:
+            self._rates.observe_restore(sum(place.entry_length for place in restored), outcome.restore_seconds)
+        for index in outcome.cold_lanes:
+            lane = self._lanes[index]
+            lane.empty()
+            if lane.sequence is not None:
+                lane.sequence.begin_at(0)
+
+    def _admitted(self, job_id: int) -> Admitted:
+        sequence = self.sequence(job_id)
+        if not sequence.job.is_resubmission:
+            self._admissions += 1
+            self._warm_tokens += sequence.warm_tokens
+            self._cold_admissions += sequence.warm_tokens == 0
+        return Admitted(job_id, sequence.warm_tokens)
+
+    def _complete_chunk(self, plan: StepPlan, outcome: StepOutcome) -> None:
+        if plan.chunk is None or not outcome.chunk_completed:
+            return
+        lane = self._running[plan.chunk.job_id]
+        lane.length += outcome.chunk_completed
+        self._prefill_tokens += outcome.chunk_completed
+        order = _prefill_order(lane)
+        for other in self._running.values():
+            if other.sequence is not None and _prefill_order(other) >= order:
+                other.sequence.progress_tick = self._tick
+        if outcome.chunk_seconds > 0.0:
+            self._rates.observe_prefill(outcome.chunk_completed, outcome.chunk_seconds)
+
+    def _take_drawn(self, plan: StepPlan, outcome: StepOutcome) -> tuple[list[Retired], tuple[int, ...]]:
+        retired: list[Retired] = []
+        first: list[int] = []
+        chunk_job = plan.chunk.job_id if plan.chunk is not None else None
+        for drawn in outcome.drawn:
+            lane = self._running[drawn.job_id]
+            sequence = lane.sequence
+            assert sequence is not None
+            if drawn.job_id == chunk_job:
+                first.append(drawn.job_id)
+            else:
+                lane.length += 1
+            sequence.append(drawn.token)
+            finish = self._finish(sequence, is_end=drawn.is_end)
+            if finish is not Finish.NONE:
+                del self._running[drawn.job_id]
+                lane.release()
+                retired.append(Retired(drawn.job_id, finish))
+        return retired, tuple(first)
+
+    def _finish(self, sequence: Sequence, *, is_end: bool) -> Finish:
+        if is_end:
+            return Finish.END_OF_TURN
+        is_full = sequence.length >= self._settings.window_tokens
+        return Finish.LENGTH if is_full or sequence.generated_tokens >= sequence.job.max_tokens else Finish.NONE
+
+
+def _prefill_order(lane: Lane) -> int:
+    """Whose prompt goes on first: the oldest."""
+    assert lane.sequence is not None
+    return lane.sequence.order
+
+
+def _chunk(lane: Lane, budget: int) -> Chunk:
+    """The next chunk of at most ``budget`` tokens; none leaves a single token over."""
+    sequence = lane.sequence
+    assert sequence is not None
+    remaining = sequence.prefill_end - lane.length
+    length = min(remaining, budget)
+    if remaining - length == 1:
+        length -= 1
+    is_last = lane.length + length == sequence.length
+    return Chunk(sequence.job_id, lane.index, lane.length, length, is_last)

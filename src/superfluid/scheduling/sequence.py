@@ -1,0 +1,144 @@
+"""A job on its way through the scheduler, and the lanes that hold KV. Pure data with invariants; in the worker."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from superfluid.domain.job import Job
+from superfluid.scheduling.plan import DecodeLane
+
+Tokens = NDArray[np.int32]
+
+NO_TOKENS: Final[Tokens] = np.empty(0, np.int32)
+SEAM_TOKENS: Final = 2
+"""A seam evaluates at least this many tokens again: a batch of one token takes another path through the engine's
+matrix kernels than a prompt does, and its results differ in the last bits."""
+
+
+class Sequence:
+    """One job's token stream, growing in place.
+
+    ``length`` tokens are known. Those up to ``prefill_end`` reach the lane in chunks, the others one a tick. While it
+    is queued (``lane_index`` -1), ``leader`` is the sequence whose prefill it waits for, until that one's lane holds
+    ``needed_tokens``.
+    """
+
+    __slots__ = (
+        "job",
+        "job_id",
+        "lane_index",
+        "leader",
+        "leaders_tried",
+        "length",
+        "needed_tokens",
+        "order",
+        "prefill_end",
+        "prefill_goal",
+        "progress_tick",
+        "refused_leader",
+        "tokens",
+        "warm_tokens",
+    )
+
+    def __init__(self, job: Job, tokens: Tokens, *, order: int, window_tokens: int, is_replayed: bool) -> None:
+        """``is_replayed``: a reply's earlier tokens go into the lane one a tick, as they were first computed."""
+        self.job = job
+        self.job_id = job.job_id
+        self.order = order
+        self.length = len(tokens)
+        ahead = max(0, job.max_tokens - (self.length - job.prompt_tokens))
+        self.tokens: Tokens = np.empty(max(self.length, min(window_tokens, self.length + ahead)), np.int32)
+        self.tokens[: self.length] = tokens
+        self.prefill_goal = job.prompt_tokens if is_replayed and self.has_reply else self.length
+        self.prefill_end = self.prefill_goal
+        self.lane_index = -1
+        self.warm_tokens = 0
+        self.progress_tick = 0
+        self.leader: Sequence | None = None
+        self.needed_tokens = 0
+        self.leaders_tried = 0
+        self.refused_leader: int | None = None
+
+    @property
+    def has_reply(self) -> bool:
+        return self.length > self.job.prompt_tokens
+
+    @property
+    def generated_tokens(self) -> int:
+        """Tokens of the reply, those from before a resubmission included."""
+        return self.length - self.job.prompt_tokens
+
+    @property
+    def stream(self) -> Tokens:
+        """All tokens so far: a view."""
+        return self.tokens[: self.length]
+
+    def append(self, token: int) -> None:
+        self.tokens[self.length] = token
+        self.length += 1
+
+    def usable_tokens(self, match: int) -> int:
+        """How many of ``match`` equal tokens in some KV state the sequence may keep, so that the rest is computed in
+        the shapes an unbroken run would have used: a seam is evaluated again, but a cut reply goes on with its next
+        decode row, as if nothing had happened."""
+        if self.has_reply and match >= self.length - 1:
+            return self.length - 1
+        if self.prefill_goal < self.length and match >= self.prefill_goal:
+            return match
+        return max(0, min(match, self.prefill_goal - SEAM_TOKENS))
+
+    def begin_at(self, keep: int) -> None:
+        """The lane holds the first ``keep`` tokens; the rest is prefilled, or decoded if that is how it came about."""
+        self.warm_tokens = keep
+        is_continued = self.has_reply and keep >= self.prefill_goal - 1
+        self.prefill_end = keep if is_continued else self.prefill_goal
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """One sequence id of the engine: ``length`` of ``tokens`` are in its KV, whoever left them there.
+
+    ``sequence`` is the job that runs on it, ``None`` if it is free. ``placed_tick`` is when that job came.
+    """
+
+    index: int
+    tokens: Tokens = field(default_factory=lambda: NO_TOKENS)
+    length: int = 0
+    sequence: Sequence | None = None
+    placed_tick: int = -1
+    decode: DecodeLane | None = None
+
+    @property
+    def held(self) -> Tokens:
+        """The tokens in the KV: a view."""
+        return self.tokens[: self.length]
+
+    @property
+    def is_prefilling(self) -> bool:
+        return self.sequence is not None and self.length < self.sequence.prefill_end
+
+    @property
+    def is_decoding(self) -> bool:
+        return self.sequence is not None and self.length >= self.sequence.prefill_end
+
+    def place(self, sequence: Sequence, keep: int, tick: int) -> None:
+        self.sequence = sequence
+        sequence.lane_index = self.index
+        self.tokens = sequence.tokens
+        self.length = keep
+        self.placed_tick = tick
+        self.decode = DecodeLane(sequence.job_id, self.index)
+        sequence.begin_at(keep)
+
+    def release(self) -> None:
+        """The job leaves; its KV stays."""
+        if self.sequence is not None:
+            self.sequence.lane_index = -1
+        self.sequence = None
+        self.decode = None
+
+    def empty(self) -> None:
+        """The KV is gone."""
+        self.length = 0
