@@ -1,0 +1,322 @@
+"""The llama.cpp engine: one model, one context with a KV buffer per lane. Runs in the worker."""
+
+import ctypes
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from superfluid.domain.model import ModelFacts
+from superfluid.engine import lane_state
+from superfluid.engine.interface import Logits, Row, StepResult
+from superfluid.engine.llama_batch import BatchArrays
+from superfluid.engine.llama_library import load_binding
+from superfluid.engine.llama_log import LOGGER_NAME, LlamaLog
+from superfluid.engine.llama_model import LlamaModel
+from superfluid.engine.machine import available_memory_bytes, usable_cores, usable_cpus
+from superfluid.engine.model_file import files_digest, model_files
+from superfluid.engine.rows import check_cut, check_rows
+from superfluid.errors import EngineFaultError, ModelLoadError, UsageError
+
+DEFAULT_WINDOW_TOKENS: Final = 8192
+MINIMUM_BATCH_TOKENS: Final = 2048
+CPU_MICRO_BATCH_TOKENS: Final = 64
+"""The unit of what an abort keeps. On a CPU small micro-batches cost nothing, on a GPU they do."""
+GPU_MICRO_BATCH_TOKENS: Final = 512
+
+_FLASH_ATTENTION: Final = {"auto": -1, "off": 0, "on": 1}
+_ABORTED = 2
+_WARM_UP_TOKENS = 2
+
+_logger = logging.getLogger(LOGGER_NAME)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlamaOptions:
+    """How to load. ``None`` for ``window_tokens`` (per lane) or ``threads``: chosen. Negative ``gpu_layers``: all.
+
+    ``evaluation_callback`` is llama.cpp's ``cb_eval``, called for every tensor of every graph: for tests, and slow.
+    """
+
+    lanes: int
+    window_tokens: int | None = None
+    threads: int | None = None
+    gpu_layers: int = -1
+    flash_attention: Literal["auto", "on", "off"] = "auto"
+    library: Path | None = None
+    is_log_kept: bool = False
+    evaluation_callback: Any = None
+
+
+class LlamaEngine:
+    """``Engine`` on llama.cpp. A lane is a sequence id."""
+
+    def __init__(self, path: Path, options: LlamaOptions) -> None:
+        """Loads the model and evaluates one warm-up step. Blocks for as long as that takes.
+
+        Raises ModelFileError, ModelLoadError, EngineLibraryError, or UsageError for lanes or a window that cannot be.
+        """
+        self._binding = binding = load_binding(options.library)
+        self._log = LlamaLog(binding, is_kept=options.is_log_kept)
+        files = model_files(path)
+        binding.llama_backend_init()
+        gpu_layers = options.gpu_layers if binding.llama_supports_gpu_offload() else 0
+        self._model = LlamaModel(binding, self._log, files[0], gpu_layers)
+        self._context: Any = None
+        try:
+            self._window = _window(options.window_tokens, self._model.trained_window_tokens)
+            self._threads = _threads(options.threads)
+            self._lanes = options.lanes
+            self._can_truncate = self._model.has_plain_attention
+            self._abort_flag = ctypes.create_string_buffer(2)
+            self._context = self._open_context(options, is_on_gpu=gpu_layers != 0)
+            self._memory = binding.llama_get_memory(self._context)
+            self._batch = BatchArrays(binding, _batch_tokens(self._window))
+            self._lengths = [0] * self._lanes
+            self._vocabulary_tokens = self._model.vocabulary_tokens
+            self._end_of_generation = self._model.end_of_generation()
+            self._unpenalized = self._end_of_generation | self._model.markers()
+            self._facts = self._warm_up(options, files_digest(files))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self._facts
+
+    @property
+    def end_of_generation(self) -> frozenset[int]:
+        return self._end_of_generation
+
+    @property
+    def unpenalized(self) -> frozenset[int]:
+        return self._unpenalized
+
+    def length(self, lane: int) -> int:
+        return self._lengths[lane]
+
+    def step(self, rows: Sequence[Row]) -> StepResult:
+        check_rows(rows, self._lengths, self._window)
+        if sum(len(row.tokens) for row in rows) > self._batch.capacity:
+            raise ValueError(f"a step of more than {self._batch.capacity} tokens")
+        outputs = self._batch.fill(rows)
+        self._abort_flag[0] = b"\0"
+        code = self._binding.llama_decode(self._context, self._batch.batch)
+        if code == _ABORTED:
+            return self._after_abort(rows)
+        if code != 0:
+            self._fail(rows, code)
+        for row in rows:
+            self._lengths[row.lane] += len(row.tokens)
+        return StepResult(self._outputs(outputs), tuple(len(row.tokens) for row in rows))
+
+    def truncate(self, lane: int, length: int) -> bool:
+        held = self._lengths[lane]
+        check_cut(lane, length, held)
+        if length == held:
+            return True
+        if length > 0 and not (self._can_truncate and self._remove(lane, length)):
+            self.clear(lane)
+            return False
+        if length == 0:
+            self.clear(lane)
+        self._lengths[lane] = length
+        return True
+
+    def clear(self, lane: int) -> None:
+        self._remove(lane, -1)
+        self._lengths[lane] = 0
+
+    def export_lane(self, lane: int) -> bytes:
+        size = self._binding.llama_state_seq_get_size(self._context, lane)
+        exported = np.empty(size, np.uint8)
+        written = self._binding.llama_state_seq_get_data(self._context, _bytes_pointer(exported), size, lane)
+        if written != size:
+            raise EngineFaultError(f"llama.cpp exported {written} of {size} bytes of a lane")
+        return lane_state.to_stored(exported, lane, self._lanes) if self._can_truncate else exported.tobytes()
+
+    def import_lane(self, lane: int, state: bytes, length: int) -> bool:
+        self.clear(lane)
+        if length > self._window or (self._can_truncate and lane_state.cell_count(state) != length):
+            return False
+        restored = (
+            lane_state.from_stored(state, lane, self._lanes) if self._can_truncate else np.frombuffer(state, np.uint8)
+        )
+        read = self._binding.llama_state_seq_set_data(self._context, _bytes_pointer(restored), len(restored), lane)
+        if read != len(restored) or self._held(lane) != length:
+            self.clear(lane)
+            return False
+        self._lengths[lane] = length
+        return True
+
+    def set_threads(self, threads: int) -> None:
+        self._threads = threads
+        self._binding.llama_set_n_threads(self._context, threads, threads)
+
+    def abort(self) -> None:
+        self._abort_flag[0] = b"\1"
+
+    def close(self) -> None:
+        if self._context:
+            self._binding.llama_free(self._context)
+            self._context = None
+        self._model.close()
+
+    def _open_context(self, options: LlamaOptions, *, is_on_gpu: bool) -> Any:
+        binding = self._binding
+        if not 1 <= self._lanes <= binding.llama_max_parallel_sequences():
+            raise UsageError(f"lanes must be 1 to {binding.llama_max_parallel_sequences()}, got {self._lanes}")
+        if self._can_truncate and not is_on_gpu:
+            _require_memory(self._model.estimated_kv_bytes(self._lanes * self._window), self._lanes, self._window)
+        params = binding.llama_context_default_params()
+        params.n_ctx = self._lanes * self._window
+        params.n_seq_max = self._lanes
+        params.n_batch = _batch_tokens(self._window)
+        params.n_ubatch = GPU_MICRO_BATCH_TOKENS if is_on_gpu else CPU_MICRO_BATCH_TOKENS
+        params.n_threads = params.n_threads_batch = self._threads
+        params.flash_attn_type = _FLASH_ATTENTION[options.flash_attention]
+        params.kv_unified = False
+        params.swa_full = False
+        if self._can_truncate:
+            params.abort_callback = _abort_callback(binding)
+            params.abort_callback_data = ctypes.addressof(self._abort_flag)
+        if options.evaluation_callback is not None:
+            params.cb_eval = self._evaluation_callback = binding.ggml_backend_sched_eval_callback(
+                options.evaluation_callback
+            )
+        self._log.forget_errors()
+        context = binding.llama_init_from_model(self._model.handle, params)
+        if not context:
+            cause = self._log.cause() or "too little memory"
+            raise ModelLoadError(f"llama.cpp makes no context of {self._lanes} x {self._window} tokens: {cause}")
+        return context
+
+    def _warm_up(self, options: LlamaOptions, digest: str) -> ModelFacts:
+        """Evaluates two tokens, so that the first request does not pay for it, and learns from the state they leave."""
+        binding, model = self._binding, self._model
+        self.step([Row(0, 0, np.zeros(_WARM_UP_TOKENS, np.int32))])
+        state = self.export_lane(0)
+        self.clear(0)
+        is_transposed = None if model.has_recurrence else lane_state.has_transposed_values(state)
+        is_flash = options.flash_attention != "off" if is_transposed is None else not is_transposed
+        if self._can_truncate:
+            cells = self._lanes * int(binding.llama_n_ctx_seq(self._context))
+            kv_bytes = self._kv_bytes_per_token(state) * cells
+        else:
+            kv_bytes = self._log.state_bytes
+        build = binding.llama_version().decode(errors="replace")
+        return ModelFacts(
+            architecture=model.architecture,
+            description=model.description,
+            vocabulary_tokens=self._vocabulary_tokens,
+            window_tokens=self._window,
+            trained_window_tokens=model.trained_window_tokens,
+            lanes=self._lanes,
+            kv_bytes=kv_bytes,
+            weights_bytes=model.weights_bytes,
+            parameters=model.parameters,
+            flash_attention=is_flash,
+            can_truncate=self._can_truncate,
+            threads=self._threads,
+            engine="llamacpp",
+            engine_build=build,
+            state_key=self._state_key(digest, build, is_flash=is_flash),
+            sampling_defaults=model.sampling_defaults(),
+        )
+
+    def _kv_bytes_per_token(self, state: bytes) -> int:
+        """The growth of an exported state from one token to the next, less its bookkeeping."""
+        self.step([Row(0, 0, np.zeros(_WARM_UP_TOKENS - 1, np.int32), "none")])
+        shorter = self.export_lane(0)
+        self.clear(0)
+        return len(state) - len(shorter) - lane_state.CELL_BYTES
+
+    def _state_key(self, digest: str, build: str, *, is_flash: bool) -> str:
+        """States of models that cannot be cut keep llama.cpp's own form, which depends on the lanes and the window."""
+        parts = [digest, build, "k=f16", "v=f16", f"flash={is_flash}"]
+        if not self._can_truncate:
+            parts += [f"lanes={self._lanes}", f"window={self._window}"]
+        return hashlib.blake2b("|".join(parts).encode(), digest_size=16).hexdigest()
+
+    def _outputs(self, count: int) -> Logits:
+        if count == 0:
+            self._binding.llama_synchronize(self._context)
+            return np.empty((0, self._vocabulary_tokens), np.float32)
+        pointer = self._binding.llama_get_logits(self._context)
+        address = ctypes.cast(pointer, ctypes.c_void_p).value
+        if address is None:
+            raise EngineFaultError("llama.cpp evaluated a step but has no logits")
+        floats = (ctypes.c_float * (count * self._vocabulary_tokens)).from_address(address)
+        return np.frombuffer(memoryview(floats).cast("B"), np.float32).reshape(count, self._vocabulary_tokens)
+
+    def _after_abort(self, rows: Sequence[Row]) -> StepResult:
+        """Keeps what was evaluated, but of each row at least its last two tokens are left to be evaluated again: their
+        logits are lost, and a single token would be evaluated with other roundings than in a chunk."""
+        completed = []
+        for row in rows:
+            kept = min(self._held(row.lane) - row.position, len(row.tokens) - 2)
+            self._lengths[row.lane] = self._held(row.lane)
+            self.truncate(row.lane, row.position + max(0, kept))
+            completed.append(max(0, kept))
+        return StepResult(np.empty((0, self._vocabulary_tokens), np.float32), tuple(completed))
+
+    def _fail(self, rows: Sequence[Row], code: int) -> None:
+        for row in rows:
+            self.clear(row.lane)
+        cause = self._log.cause()
+        self._log.forget_errors()
+        raise EngineFaultError(f"llama.cpp refused a step with code {code}" + (f": {cause}" if cause else ""))
+
+    def _held(self, lane: int) -> int:
+        return int(self._binding.llama_memory_seq_pos_max(self._memory, lane)) + 1
+
+    def _remove(self, lane: int, start: int) -> bool:
+        return bool(self._binding.llama_memory_seq_rm(self._memory, lane, start, -1))
+
+
+def _window(wanted: int | None, trained: int) -> int:
+    if wanted is None:
+        return min(trained, DEFAULT_WINDOW_TOKENS)
+    if wanted < 1:
+        raise UsageError(f"the window must be at least 1 token, got {wanted}")
+    if wanted > trained:
+        _logger.warning("a window of %d tokens exceeds the %d the model was trained for", wanted, trained)
+    return wanted
+
+
+def _threads(wanted: int | None) -> int:
+    cpus = usable_cpus()
+    if wanted is None:
+        return usable_cores(cpus)
+    if wanted > len(cpus):
+        _logger.warning("%d threads are more than the %d CPUs of this process: using %d", wanted, len(cpus), len(cpus))
+    return max(1, min(wanted, len(cpus)))
+
+
+def _batch_tokens(window: int) -> int:
+    return max(MINIMUM_BATCH_TOKENS, window)
+
+
+def _require_memory(needed: int, lanes: int, window: int) -> None:
+    """The system may promise memory that it does not have, and kill the process when it is touched: look first."""
+    available = available_memory_bytes()
+    if available is not None and needed > available:
+        raise ModelLoadError(
+            f"the KV of {lanes} lanes of {window} tokens takes {needed / 1e9:.2f} GB and {available / 1e9:.2f} GB are "
+            "free: use fewer lanes or a smaller window"
+        )
+
+
+def _abort_callback(binding: Any) -> Any:
+    """``strlen`` of the flag: a C function, so that llama.cpp's threads need no GIL to ask. 0 goes on, 1 aborts."""
+    strlen = ctypes.CDLL(None).strlen
+    return ctypes.cast(strlen, binding.ggml_abort_callback)
+
+
+def _bytes_pointer(array: Any) -> Any:
+    return ctypes.cast(array.ctypes.data, ctypes.POINTER(ctypes.c_uint8))
