@@ -139,15 +139,21 @@ def test_complete_end_token_ends_the_turn() -> None:
 
 def test_submit_nothing_left_to_generate_is_over_at_once() -> None:
     shadow = _shadow()
-    job_id = shadow.submit(make_job(text(1, 30), prompt_tokens=25, max_tokens=5))
+    job_id = shadow.submit(make_job(text(1, 30), max_tokens=0))
     assert shadow.finishes == {job_id: Finish.LENGTH}
     assert shadow.scheduler.is_idle
 
 
-def test_submit_resubmitted_job_counts_what_it_had_generated() -> None:
+def test_submit_resubmitted_job_draws_as_many_tokens_as_it_says() -> None:
     shadow = _shadow()
     job_id = _finish(shadow, text(1, 30), prompt_tokens=25, max_tokens=8)
-    assert len(shadow.reply(job_id)) == 8
+    assert len(shadow.reply(job_id)) == 5 + 8
+
+
+def test_submit_resubmitted_job_that_fills_the_window_is_over_at_once() -> None:
+    shadow = _shadow(window_tokens=64)
+    job_id = shadow.submit(make_job(text(1, 64), prompt_tokens=25, max_tokens=8))
+    assert shadow.finishes == {job_id: Finish.LENGTH}
 
 
 def test_cancel_running_job_frees_its_lane_for_the_next_plan() -> None:
@@ -203,8 +209,8 @@ def test_statistics_count_queue_lanes_blocks_and_tokens() -> None:
     statistics = shadow.scheduler.statistics()
     assert statistics.queue_depth == (0, 0, 0, 1)
     assert (statistics.pool_blocks_used, statistics.pool_blocks_total) == (2, 4)
-    assert (statistics.prefill_tokens_total, statistics.decode_tokens_total) == (300, 2)
-    assert (statistics.admissions_total, statistics.cold_admissions_total) == (1, 1)
+    assert (statistics.counters.prefill_tokens_total, statistics.counters.decode_tokens_total) == (300, 2)
+    assert (statistics.counters.admissions_total, statistics.counters.cold_admissions_total) == (1, 1)
 
 
 # ---- a cut reply
@@ -220,18 +226,18 @@ def test_plan_cut_reply_continues_from_its_own_lane_with_a_decode_row() -> None:
     plan = shadow.step()
     assert plan == StepPlan(placements=(PlaceJob(resumed, 0, 109),), decodes=(DecodeLane(resumed, 0),))
     shadow.run()
-    assert len(shadow.reply(resumed)) == 50
+    assert len(shadow.reply(resumed)) == 10 + 50
 
 
 def test_plan_resubmitted_reply_in_exact_mode_is_replayed_token_by_token() -> None:
     shadow = _shadow(replays_replies=True)
-    job_id = shadow.submit(make_job(text(1, 45), prompt_tokens=30, max_tokens=20, is_resubmission=True))
+    job_id = shadow.submit(make_job(text(1, 45), prompt_tokens=30, max_tokens=5, is_resubmission=True))
     shadow.run()
     chunks = [plan.chunk for plan in shadow.plans if plan.chunk is not None]
     assert [(chunk.start, chunk.length, chunk.is_last) for chunk in chunks] == [(0, 30, False)]
     assert sum(len(plan.decodes) for plan in shadow.plans) == 19
     assert len(shadow.reply(job_id)) == 20
-    assert shadow.scheduler.statistics().cold_admissions_total == 0
+    assert shadow.scheduler.statistics().counters.cold_admissions_total == 0
 
 
 def test_plan_resubmitted_reply_otherwise_is_prefilled() -> None:
@@ -239,6 +245,26 @@ def test_plan_resubmitted_reply_otherwise_is_prefilled() -> None:
     shadow.submit(make_job(text(1, 45), prompt_tokens=30, max_tokens=20))
     shadow.run()
     assert shadow.prefilled == 45
+
+
+def test_complete_refused_import_of_a_cut_reply_prefills_all_of_it() -> None:
+    shadow = _shadow(lanes=1)
+    cut = _finish(shadow, text(1, 100), max_tokens=50)
+    _finish(shadow, text(2, 100))
+    shadow.refused_lanes.add(0)
+    shadow.prefilled = 0
+    resumed = _finish(shadow, shadow.streams[cut], prompt_tokens=100, max_tokens=60)
+    assert shadow.prefilled == 150
+    assert len(shadow.reply(resumed)) == 110
+
+
+def test_plan_two_jobs_for_one_resident_prefix_the_second_waits_a_tick_for_its_copy() -> None:
+    shadow = _shadow(lanes=3)
+    _finish(shadow, text(1, 300))
+    first = shadow.submit(make_job([*text(1, 300), *text(2, 30)]))
+    second = shadow.submit(make_job([*text(1, 300), *text(3, 30)]))
+    assert [(place.job_id, place.keep) for place in shadow.step().placements] == [(first, 300)]
+    assert [(place.job_id, place.keep) for place in shadow.step().placements] == [(second, 300)]
 
 
 # ---- saves

@@ -46,6 +46,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         tokens = [*text(seed, shared), *(text(100 + tail, tail) if tail else [])]
         self._submit(tokens, prompt_tokens=max(1, len(tokens) - reply), max_tokens=max_tokens)
 
+    @rule(
+        seed=st.integers(1, 3),
+        shared=st.sampled_from([20, 60, 100, 200]),
+        tails=st.lists(st.integers(0, 60), max_size=5),
+    )
+    def submit_family(self, seed: int, shared: int, tails: list[int]) -> None:
+        for tail in tails:
+            self._submit([*text(seed, shared), *(text(100 + tail, tail) if tail else [])], max_tokens=20)
+
     @precondition(lambda self: self.shadow.streams)
     @rule(data=st.data(), tail=st.integers(0, 60), max_tokens=st.integers(1, 60))
     def next_turn(self, data: st.DataObject, tail: int, max_tokens: int) -> None:

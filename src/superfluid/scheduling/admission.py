@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from superfluid.domain.request import QosClass
 from superfluid.scheduling.placement import Seed, SeedChooser, Survey
 from superfluid.scheduling.plan import DropEntry, PlaceJob, SaveLane
 from superfluid.scheduling.prefix import HostEntry, PrefixIndex
@@ -49,6 +50,12 @@ class Admission:
     @property
     def free_lanes(self) -> int:
         return sum([lane.sequence is None for lane in self._lanes])
+
+    def queue_depth(self) -> tuple[int, int, int, int]:
+        depth = [0] * len(QosClass)
+        for sequence in self.queue.values():
+            depth[sequence.job.qos] += 1
+        return (depth[0], depth[1], depth[2], depth[3])
 
     def admit(self, tick: int) -> Moves:
         """Gives free lanes to the jobs that can run. Changes queue, lanes and index as if the plan had succeeded."""

@@ -127,7 +127,7 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a completed plan came to. ``first_tokens`` are the jobs whose prompt is through: they have drawn once."""
+    """What a completed plan came to. ``first_tokens`` are the jobs that drew their first."""
 
     admitted: tuple[Admitted, ...] = ()
     retired: tuple[Retired, ...] = ()

@@ -4,13 +4,11 @@
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from superfluid.domain.job import Job
 from superfluid.domain.reply import Finish
-from superfluid.domain.request import QosClass
 from superfluid.errors import ContextLengthExceededError, InvalidValueError, QueueFullError
 from superfluid.scheduling.admission import Admission
 from superfluid.scheduling.placement import PlacementRules, SeedChooser
@@ -18,9 +16,7 @@ from superfluid.scheduling.plan import Admitted, Chunk, Retired, StepOutcome, St
 from superfluid.scheduling.prefix import PrefixIndex
 from superfluid.scheduling.rates import Rates
 from superfluid.scheduling.sequence import Lane, Sequence, Tokens
-
-BLOCK_TOKENS: Final = 256
-"""The unit in which the KV pool is reported."""
+from superfluid.scheduling.statistics import SchedulerCounters, SchedulerStatistics, blocks, copy_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,30 +34,6 @@ class SchedulerSettings:
     replays_replies: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerStatistics:
-    """Gauges of this moment and counters since the start. ``queue_depth`` has one entry per ``QosClass``.
-
-    A job that is submitted again after a lost worker counts in no admission counter.
-    """
-
-    queue_depth: tuple[int, ...]
-    lanes_active: int
-    lanes_prefilling: int
-    pool_blocks_used: int
-    pool_blocks_total: int
-    host_cache_bytes: int
-    host_cache_entries: int
-    ticks_total: int
-    prefill_tokens_total: int
-    decode_tokens_total: int
-    admissions_total: int
-    warm_prefix_tokens_total: int
-    cold_admissions_total: int
-    host_saves_total: int
-    host_restores_total: int
-
-
 class Scheduler:
     """Decides from token ids, counts and measured durations alone."""
 
@@ -77,13 +49,7 @@ class Scheduler:
         self._tick = 0
         self._is_chunk_due = True
         self._next_order = 0
-        self._prefill_tokens = 0
-        self._decode_tokens = 0
-        self._admissions = 0
-        self._warm_tokens = 0
-        self._cold_admissions = 0
-        self._saves = 0
-        self._restores = 0
+        self._counters = SchedulerCounters()
 
     @property
     def is_idle(self) -> bool:
@@ -91,7 +57,7 @@ class Scheduler:
         return not self._running and not self._admission.queue
 
     def submit(self, job: Job) -> Retired | None:
-        """Queues the job; a resubmitted one that has nothing left to generate is over at once.
+        """Queues the job; one that has nothing to generate is over at once.
 
         Raises QueueFullError, ContextLengthExceededError, or InvalidValueError for token ids that are none.
         """
@@ -100,7 +66,7 @@ class Scheduler:
         tokens = self._checked_tokens(job)
         window = self._settings.window_tokens
         has_reply = len(tokens) > job.prompt_tokens
-        if len(tokens) - job.prompt_tokens >= job.max_tokens or (has_reply and len(tokens) >= window):
+        if job.max_tokens <= 0 or (has_reply and len(tokens) >= window):
             return Retired(job.job_id, Finish.LENGTH)
         if len(tokens) >= window:
             raise ContextLengthExceededError(
@@ -145,9 +111,10 @@ class Scheduler:
         self._complete_chunk(plan, outcome)
         for job_id in outcome.replayed:
             self._running[job_id].length += 1
-        self._decode_tokens += len(outcome.drawn) if plan.decodes else 0
+        self._counters.decode_tokens_total += len(outcome.drawn) if plan.decodes else 0
         if plan.decodes and outcome.decode_seconds > 0.0 and not outcome.faulted:
             self._rates.observe_decode(len(plan.decodes), outcome.decode_seconds)
+        self._counters.ticks_total += not plan.is_empty
         retired, first = self._take_drawn(plan, outcome)
         for job_id in outcome.faulted:
             lane = self._running.pop(job_id)
@@ -163,25 +130,15 @@ class Scheduler:
         return sequence
 
     def statistics(self) -> SchedulerStatistics:
-        depth = [0] * len(QosClass)
-        for sequence in self._admission.queue.values():
-            depth[sequence.job.qos] += 1
         return SchedulerStatistics(
-            queue_depth=tuple(depth),
+            queue_depth=self._admission.queue_depth(),
             lanes_active=len(self._running),
             lanes_prefilling=sum([lane.is_prefilling for lane in self._running.values()]),
-            pool_blocks_used=sum([-(-lane.length // BLOCK_TOKENS) for lane in self._lanes]),
-            pool_blocks_total=len(self._lanes) * -(-self._settings.window_tokens // BLOCK_TOKENS),
+            pool_blocks_used=sum([blocks(lane.length) for lane in self._lanes]),
+            pool_blocks_total=len(self._lanes) * blocks(self._settings.window_tokens),
             host_cache_bytes=self._index.size_bytes,
             host_cache_entries=len(self._index),
-            ticks_total=self._tick,
-            prefill_tokens_total=self._prefill_tokens,
-            decode_tokens_total=self._decode_tokens,
-            admissions_total=self._admissions,
-            warm_prefix_tokens_total=self._warm_tokens,
-            cold_admissions_total=self._cold_admissions,
-            host_saves_total=self._saves,
-            host_restores_total=self._restores,
+            counters=copy_of(self._counters),
         )
 
     def check_integrity(self) -> None:
@@ -200,7 +157,7 @@ class Scheduler:
             assert lane.decode is not None
             assert (lane.decode.job_id, lane.decode.lane) == (job_id, lane.index)
             assert lane.length < sequence.length <= self._settings.window_tokens
-            assert sequence.generated_tokens < sequence.job.max_tokens
+            assert sequence.drawn_tokens < sequence.job.max_tokens
         assert all(0 <= lane.length <= len(lane.tokens) for lane in self._lanes)
 
     def _checked_tokens(self, job: Job) -> Tokens:
@@ -219,12 +176,12 @@ class Scheduler:
         for save in plan.saves:
             if save.entry_id in outcome.entry_bytes:
                 self._rates.observe_entry(save.length, outcome.entry_bytes[save.entry_id])
-        self._saves += len(outcome.entry_bytes)
+        self._counters.host_saves_total += len(outcome.entry_bytes)
         saved_tokens = sum(save.length for save in plan.saves)
         if saved_tokens and outcome.save_seconds > 0.0:
             self._rates.observe_save(saved_tokens, outcome.save_seconds)
         restored = [place for place in plan.placements if place.entry_id is not None]
-        self._restores += sum(place.lane not in outcome.cold_lanes for place in restored)
+        self._counters.host_restores_total += sum(place.lane not in outcome.cold_lanes for place in restored)
         if restored and outcome.restore_seconds > 0.0:
             self._rates.observe_restore(sum(place.entry_length for place in restored), outcome.restore_seconds)
         for index in outcome.cold_lanes:
@@ -236,9 +193,9 @@ class Scheduler:
     def _admitted(self, job_id: int) -> Admitted:
         sequence = self.sequence(job_id)
         if not sequence.job.is_resubmission:
-            self._admissions += 1
-            self._warm_tokens += sequence.warm_tokens
-            self._cold_admissions += sequence.warm_tokens == 0
+            self._counters.admissions_total += 1
+            self._counters.warm_prefix_tokens_total += sequence.warm_tokens
+            self._counters.cold_admissions_total += sequence.warm_tokens == 0
         return Admitted(job_id, sequence.warm_tokens)
 
     def _complete_chunk(self, plan: StepPlan, outcome: StepOutcome) -> None:
@@ -246,7 +203,7 @@ class Scheduler:
             return
         lane = self._running[plan.chunk.job_id]
         lane.length += outcome.chunk_completed
-        self._prefill_tokens += outcome.chunk_completed
+        self._counters.prefill_tokens_total += outcome.chunk_completed
         order = _prefill_order(lane)
         for other in self._running.values():
             if other.sequence is not None and _prefill_order(other) >= order:
@@ -262,11 +219,11 @@ class Scheduler:
             lane = self._running[drawn.job_id]
             sequence = lane.sequence
             assert sequence is not None
-            if drawn.job_id == chunk_job:
-                first.append(drawn.job_id)
-            else:
+            if drawn.job_id != chunk_job:
                 lane.length += 1
             sequence.append(drawn.token)
+            if sequence.drawn_tokens == 1:
+                first.append(drawn.job_id)
             finish = self._finish(sequence, is_end=drawn.is_end)
             if finish is not Finish.NONE:
                 del self._running[drawn.job_id]
@@ -278,7 +235,7 @@ class Scheduler:
         if is_end:
             return Finish.END_OF_TURN
         is_full = sequence.length >= self._settings.window_tokens
-        return Finish.LENGTH if is_full or sequence.generated_tokens >= sequence.job.max_tokens else Finish.NONE
+        return Finish.LENGTH if is_full or sequence.drawn_tokens >= sequence.job.max_tokens else Finish.NONE
 
 
 def _prefill_order(lane: Lane) -> int:

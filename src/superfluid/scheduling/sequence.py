@@ -26,6 +26,7 @@ class Sequence:
     """
 
     __slots__ = (
+        "_submitted_tokens",
         "job",
         "job_id",
         "lane_index",
@@ -48,8 +49,8 @@ class Sequence:
         self.job_id = job.job_id
         self.order = order
         self.length = len(tokens)
-        ahead = max(0, job.max_tokens - (self.length - job.prompt_tokens))
-        self.tokens: Tokens = np.empty(max(self.length, min(window_tokens, self.length + ahead)), np.int32)
+        self._submitted_tokens = len(tokens)
+        self.tokens: Tokens = np.empty(min(window_tokens, self.length + job.max_tokens), np.int32)
         self.tokens[: self.length] = tokens
         self.prefill_goal = job.prompt_tokens if is_replayed and self.has_reply else self.length
         self.prefill_end = self.prefill_goal
@@ -66,9 +67,9 @@ class Sequence:
         return self.length > self.job.prompt_tokens
 
     @property
-    def generated_tokens(self) -> int:
-        """Tokens of the reply, those from before a resubmission included."""
-        return self.length - self.job.prompt_tokens
+    def drawn_tokens(self) -> int:
+        """Tokens drawn since the job was submitted."""
+        return self.length - self._submitted_tokens
 
     @property
     def stream(self) -> Tokens:

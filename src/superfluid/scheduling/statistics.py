@@ -1,0 +1,44 @@
+"""What the scheduler counts, and the frozen record in which it says so. Pure; lives in the worker."""
+
+from dataclasses import asdict, dataclass
+from typing import Final
+
+BLOCK_TOKENS: Final = 256
+"""The unit in which the KV pool is reported."""
+
+
+@dataclass(slots=True)
+class SchedulerCounters:
+    """Counters since the start. A job that is submitted again after a lost worker counts in no admission counter."""
+
+    ticks_total: int = 0
+    prefill_tokens_total: int = 0
+    decode_tokens_total: int = 0
+    admissions_total: int = 0
+    warm_prefix_tokens_total: int = 0
+    cold_admissions_total: int = 0
+    host_saves_total: int = 0
+    host_restores_total: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerStatistics:
+    """Gauges of this moment, and the counters. ``queue_depth`` has one entry per ``QosClass``."""
+
+    queue_depth: tuple[int, int, int, int]
+    lanes_active: int
+    lanes_prefilling: int
+    pool_blocks_used: int
+    pool_blocks_total: int
+    host_cache_bytes: int
+    host_cache_entries: int
+    counters: SchedulerCounters
+
+
+def copy_of(counters: SchedulerCounters) -> SchedulerCounters:
+    return SchedulerCounters(**asdict(counters))
+
+
+def blocks(tokens: int) -> int:
+    """Blocks that ``tokens`` of one lane touch."""
+    return -(-tokens // BLOCK_TOKENS)
