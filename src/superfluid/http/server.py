@@ -21,19 +21,22 @@ def bind_listener(host: str, port: int) -> socket.socket:
     It listens at once: a socket that is only bound would not keep a second server from binding the same port.
     """
     name = host.strip("[]")
+    if not 0 <= port <= 65535:
+        # The resolver would take it modulo 65536.
+        raise _unavailable(name, port, ValueError("there is no such port"))
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, protocol)
-    except (OSError, UnicodeError, OverflowError) as error:
+    except (OSError, UnicodeError) as error:
         raise _unavailable(name, port, error) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(BACKLOG)
         listener.setblocking(False)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         listener.close()
         raise _unavailable(name, port, error) from error
     return listener

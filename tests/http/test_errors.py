@@ -1,0 +1,72 @@
+"""The error table: no leaf without a row, and the two shapes an error takes."""
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from superfluid import errors
+from superfluid.http.errors import (
+    ERROR_ROWS,
+    error_row,
+    openai_error_body,
+    openai_error_frame,
+    retry_headers,
+)
+
+
+def _leaves(node: type[errors.SuperfluidError]) -> Iterator[type[errors.SuperfluidError]]:
+    children = node.__subclasses__()
+    if not children:
+        yield node
+    for child in children:
+        yield from _leaves(child)
+
+
+def _leaf_of_module() -> list[type[errors.SuperfluidError]]:
+    return sorted(
+        (leaf for leaf in _leaves(errors.SuperfluidError) if leaf.__module__ == "superfluid.errors"),
+        key=lambda leaf: leaf.__name__,
+    )
+
+
+@pytest.mark.parametrize("leaf", _leaf_of_module())
+def test_error_table_has_a_row_for_every_leaf(leaf: type[errors.SuperfluidError]) -> None:
+    assert leaf in ERROR_ROWS
+
+
+@pytest.mark.parametrize("leaf", _leaf_of_module())
+def test_error_table_answers_callers_with_4xx_and_everything_else_with_5xx(leaf: type[errors.SuperfluidError]) -> None:
+    assert (400 <= ERROR_ROWS[leaf].status < 500) == issubclass(leaf, errors.CallerError)
+
+
+def test_error_row_of_an_unknown_leaf_is_that_of_the_nearest_class_above() -> None:
+    class NewError(errors.InvalidValueError):
+        pass
+
+    assert error_row(NewError("x")) == ERROR_ROWS[errors.InvalidValueError]
+
+
+def test_retry_header_is_sent_for_what_may_succeed_later_only() -> None:
+    assert retry_headers(errors.QueueFullError("full")) == [(b"retry-after", b"1")]
+    assert retry_headers(errors.InvalidValueError("no")) == []
+
+
+def test_error_body_carries_every_member_even_if_null() -> None:
+    body = openai_error_body(errors.InvalidValueError("top_p is off", param="top_p"))
+    assert msgspec.json.decode(body) == {
+        "error": {
+            "message": "top_p is off",
+            "type": "invalid_request_error",
+            "param": "top_p",
+            "code": "invalid_value",
+        }
+    }
+    assert msgspec.json.decode(openai_error_body(errors.InternalFaultError("x")))["error"]["code"] is None
+
+
+def test_error_frame_leaves_out_what_is_null_and_ends_the_stream() -> None:
+    frame = openai_error_frame(errors.InternalFaultError("broken"))
+    data, done, rest = frame.split(b"\n\n")
+    assert msgspec.json.decode(data.removeprefix(b"data: ")) == {"error": {"message": "broken", "type": "server_error"}}
+    assert (done, rest) == (b"data: [DONE]", b"")
