@@ -35,6 +35,8 @@ from superfluid.sessions.reply import RunningReply
 from superfluid.sessions.sampling import merge_overrides, resolve_sampling
 
 _SEED_BITS = 63
+# How much of the prompt's end can tell whether its assistant header has opened a channel.
+_OPENING_TOKENS = 8
 
 
 class ReplyCounter:
@@ -137,7 +139,7 @@ class ModelService:
                 codec=text.codec,
                 stop=request.stop,
                 parse_tools=request.parse_tools,
-                prompt_tail=tokens[-8:],
+                opening=tokens[-_OPENING_TOKENS:],
                 on_cancel=self._backend.cancel,
                 on_end=self._counter.close,
             )

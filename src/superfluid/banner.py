@@ -1,0 +1,48 @@
+"""What ``superfluid serve`` prints for the person who started it. Runs in the daemon."""
+
+import json
+from typing import TextIO
+
+from superfluid.domain.model import ModelFacts
+from superfluid.models.progress import format_bytes
+from superfluid.sessions.interface import ServedModel
+from superfluid.version import __version__
+
+
+def announce_loading(stream: TextIO, model: str | None) -> None:
+    print(f"superfluid {__version__}: loading {model or 'the default model'}", file=stream, flush=True)
+
+
+def announce_ready(stream: TextIO, model: ServedModel, *, host: str, port: int, has_key: bool) -> None:
+    """Where the server is, what it serves, what that takes, and a line to try."""
+    print(ready_text(model.model_id, model.facts, base_url(host, port), has_key=has_key), file=stream, flush=True)
+
+
+def base_url(host: str, port: int) -> str:
+    """The address to connect to; a listener on all interfaces is reached through loopback."""
+    name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+
+def ready_text(model_id: str, facts: ModelFacts, url: str, *, has_key: bool) -> str:
+    """Pure; see ``announce_ready``."""
+    body = {"model": model_id, "messages": [{"role": "user", "content": "Name three rivers."}]}
+    key = " \\\n    -H 'authorization: Bearer <your key>'" if has_key else ""
+    flash = "on" if facts.flash_attention else "off"
+    return "\n".join(
+        (
+            "",
+            f"  {model_id}: {facts.description}, {format_bytes(facts.weights_bytes)}",
+            f"  {facts.engine}, {facts.threads} threads, flash attention {flash}",
+            f"  {facts.lanes} lanes of {facts.window_tokens:,} tokens; the KV of all lanes takes "
+            f"{format_bytes(facts.kv_bytes)}",
+            "",
+            f"  listening on {url}; OpenAI clients use {url}/v1",
+            "",
+            "  Try it:",
+            "",
+            f"  curl {url}/v1/chat/completions -H 'content-type: application/json'{key} \\",
+            f"    -d '{json.dumps(body)}'",
+            "",
+        )
+    )

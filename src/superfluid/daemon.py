@@ -1,0 +1,221 @@
+"""The composition root: builds the daemon from its configuration, runs it, stops it in order. The daemon process."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from superfluid.banner import announce_loading, announce_ready
+from superfluid.chat.model import LoadedText, open_text
+from superfluid.config import ServeConfig
+from superfluid.domain.statistics import ModelStatistics
+from superfluid.engine_settings import engine_settings, uses_fake_engine
+from superfluid.errors import ModelLoadingError, ModelNotFoundError
+from superfluid.http.app import create_app
+from superfluid.http.server import HttpServer, bind_listener, listener_address
+from superfluid.models.progress import progress_for
+from superfluid.models.source import ModelFile, resolve_model
+from superfluid.sessions.service import ModelService, ReplyCounter
+from superfluid.telemetry.access_log import log_generation
+from superfluid.telemetry.logs import LogSystem
+from superfluid.telemetry.metrics import MetricsExposition
+from superfluid.worker.supervisor import WorkerSupervisor
+
+logger = logging.getLogger("superfluid_daemon")
+
+_T = TypeVar("_T")
+_DRAIN_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+_TEXT_THREADS = 2
+
+
+def serve(config: ServeConfig) -> int:
+    """Runs the daemon until it is told to stop; the exit code. Raises what keeps it from starting."""
+    # The port first: a taken one must not cost a pull or a load.
+    listener = bind_listener(config.http.host, config.http.port)
+    logs = LogSystem(config.log)
+    try:
+        import uvloop
+
+        return uvloop.run(_Daemon(config, logs).run(listener))
+    finally:
+        listener.close()
+        logs.close()
+
+
+class _SingleModel:
+    """``sessions.interface.ModelDirectory`` of a server with one model, which may not be known yet."""
+
+    def __init__(self) -> None:
+        self._service: ModelService | None = None
+
+    def add(self, service: ModelService) -> None:
+        self._service = service
+
+    def resolve(self, name: str) -> ModelService:
+        if self._service is None:
+            raise ModelLoadingError("the model is still loading")
+        if name not in (self._service.model_id, f"{self._service.model_id}:latest"):
+            raise ModelNotFoundError(
+                f"there is no model {name!r} here; this server serves {self._service.model_id!r}", param="model"
+            )
+        return self._service
+
+    def list_models(self) -> list[ModelService]:
+        return [] if self._service is None else [self._service]
+
+
+class _Daemon:
+    """What lives as long as the event loop."""
+
+    def __init__(self, config: ServeConfig, logs: LogSystem) -> None:
+        self._config = config
+        self._logs = logs
+        self._models = _SingleModel()
+        self._supervisor: WorkerSupervisor | None = None
+        self._metrics = MetricsExposition(self._statistics, logs.statistics, node_name=config.node_name)
+        self._executor = ThreadPoolExecutor(_TEXT_THREADS, thread_name_prefix="text")
+        self._stop_requests = 0
+        self._server: HttpServer | None = None
+        self._stopping = asyncio.Event()
+
+    async def run(self, listener: socket.socket) -> int:
+        app = create_app(
+            self._models,
+            config=self._config.http,
+            metrics=self._metrics.render,
+            record_generation=log_generation,
+        )
+        host, port = listener_address(listener)
+        self._server = HttpServer(app, listener, drain_timeout_seconds=self._config.drain_timeout_seconds)
+        loop = asyncio.get_running_loop()
+        for number in _DRAIN_SIGNALS:
+            loop.add_signal_handler(number, self._on_signal, number)
+        serving = loop.create_task(self._server.serve(), name="http")
+        try:
+            is_loaded = await self._load(host, port)
+            if is_loaded:
+                await serving
+        finally:
+            self._server.stop(at_once=True)
+            await asyncio.gather(serving, return_exceptions=True)
+            if self._supervisor is not None:
+                await self._supervisor.stop()
+            self._executor.shutdown(wait=False, cancel_futures=True)
+        return 0
+
+    # ---- start
+
+    async def _load(self, host: str, port: int) -> bool:
+        """Finds and loads the model; false if the daemon was told to stop meanwhile."""
+        config = self._config
+        announce_loading(sys.stderr, config.model.model)
+        file = (
+            None if uses_fake_engine(config.model) else await self._unless_stopped(_in_daemon_thread(self._find_model))
+        )
+        if self._stopping.is_set():
+            return False
+        settings = engine_settings(config.model, file, lambda text: logger.warning(text))
+        supervisor = WorkerSupervisor(
+            settings,
+            environment=os.environ,
+            log_filter=config.log.filter,
+            timeout_seconds=config.model.worker_timeout_seconds,
+            on_log=self._logs.emit_worker_record,
+        )
+        self._supervisor = supervisor
+        service = ModelService(
+            file.name if file is not None else "fake",
+            created_unix=int(time.time()),
+            backend=supervisor,
+            generation=config.generation,
+            counter=ReplyCounter(),
+            executor=self._executor,
+        )
+        self._models.add(service)
+        started = time.monotonic()
+        await self._unless_stopped(asyncio.ensure_future(supervisor.start()))
+        if self._stopping.is_set():
+            return False
+        text: LoadedText = await asyncio.get_running_loop().run_in_executor(
+            self._executor, open_text, file.path if file is not None else None
+        )
+        service.attach_text(text)
+        logger.info(
+            "the model is loaded",
+            extra={"fields": {"model": service.model_id, "seconds": round(time.monotonic() - started, 2)}},
+        )
+        announce_ready(sys.stdout, service, host=host, port=port, has_key=config.http.api_key is not None)
+        return True
+
+    def _find_model(self) -> ModelFile:
+        config = self._config
+        return resolve_model(
+            config.model.model,
+            config.hub,
+            config.home,
+            progress_for(sys.stderr),
+            is_offline=config.model.is_offline,
+        )
+
+    async def _unless_stopped(self, work: "asyncio.Future[_T]") -> _T | None:
+        """The result of ``work``, or ``None`` as soon as the daemon is told to stop."""
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+        if work.done():
+            return work.result()
+        work.cancel()
+        return None
+
+    # ---- stop
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        """The first signal drains. A second Ctrl-C stops at once; a second SIGTERM means the same as the first."""
+        self._stop_requests += 1
+        self._stopping.set()
+        assert self._server is not None
+        if self._stop_requests > 1 and number == signal.SIGINT:
+            logger.warning("stopping at once")
+            self._server.stop(at_once=True)
+            return
+        if self._stop_requests == 1:
+            seconds = self._config.drain_timeout_seconds
+            logger.info(f"draining: running requests have {seconds:g} s; press Ctrl-C again to stop at once")
+        self._server.stop()
+
+    def _statistics(self) -> ModelStatistics | None:
+        return None if self._supervisor is None else self._supervisor.statistics()
+
+
+def _in_daemon_thread(work: Callable[[], _T]) -> "asyncio.Future[_T]":
+    """Runs ``work`` in a thread that does not keep the process from ending: a pull can take hours."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[_T] = loop.create_future()
+
+    def settle(result: _T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001  (handed to whoever waits)
+            loop.call_soon_threadsafe(settle, None, error)
+        else:
+            loop.call_soon_threadsafe(settle, result, None)
+
+    threading.Thread(target=run, name="pull", daemon=True).start()
+    return future

@@ -1,0 +1,63 @@
+"""From the configuration and the model file to what a worker is told. Runs in the daemon."""
+
+import os
+from collections.abc import Callable
+
+from superfluid.config import ModelConfig
+from superfluid.models.source import ModelFile
+from superfluid.worker.protocol import EngineSettings
+
+_MAX_HOST_CACHE_BYTES = 8 << 30
+_HOST_CACHE_SHARE = 0.4
+DEFAULT_WINDOW_TOKENS = 8192
+
+
+def uses_fake_engine(config: ModelConfig) -> bool:
+    return config.runtime == "fake"
+
+
+def engine_settings(config: ModelConfig, file: ModelFile | None, warn: Callable[[str], None]) -> EngineSettings:
+    """``file`` is ``None`` for the fake engine. ``warn`` is told what was adjusted."""
+    threads = config.threads
+    cores = usable_cores()
+    if threads is not None and threads > cores:
+        warn(f"--threads {threads} is more than the {cores} cores this process may use; using {cores}")
+        threads = cores
+    host_cache = config.host_cache_bytes
+    return EngineSettings(
+        engine="fake" if file is None else "llamacpp",
+        model=(config.model or "") if file is None else str(file.path),
+        lanes=config.lanes,
+        window_tokens=config.window_tokens,
+        max_queue=config.max_queue,
+        threads=threads,
+        gpu_layers=config.gpu_layers,
+        flash_attention=config.flash_attention,
+        host_cache_bytes=automatic_host_cache_bytes() if host_cache is None else host_cache,
+        library_path=None if config.library_path is None else str(config.library_path),
+        is_engine_log_kept=config.is_engine_log_kept,
+    )
+
+
+def usable_cores() -> int:
+    """Cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def automatic_host_cache_bytes() -> int:
+    """A share of the memory that is free now, at most 8 GiB. It is a bound: memory is taken as prefixes are kept."""
+    return min(_MAX_HOST_CACHE_BYTES, int(_available_memory_bytes() * _HOST_CACHE_SHARE))
+
+
+def _available_memory_bytes() -> int:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except FileNotFoundError:
+        # macOS: what is free cannot be asked without a tool; half of what there is stands for it.
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    return 0
