@@ -18,10 +18,15 @@ def round_to_float32(value: float) -> float:
     return float(rounded)
 
 
-@lru_cache(maxsize=1024)
 def shortest_double(value: float) -> float | None:
     """The double with the shortest decimal form among those that round to the same single-precision number as
     ``value`` does. ``None`` for NaN and infinities, which JSON has no form for."""
+    # Zeros stay out of the cache, which takes -0.0 for 0.0.
+    return float(value) if value == 0 else _search_shortest(value)
+
+
+@lru_cache(maxsize=1024)
+def _search_shortest(value: float) -> float | None:
     if not math.isfinite(value):
         return None
     single = round_to_float32(value)

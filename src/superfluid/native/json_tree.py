@@ -25,10 +25,6 @@ class RepeatedKeys(dict[str, Any]):
     repeated: frozenset[str]
 
 
-class _RepeatedKeyError(Exception):
-    """Some object has a repeated key: the quick way will not do."""
-
-
 def parse_json(data: bytes | str) -> Any:
     """The value in ``data``. Raises CodecError on anything that is not JSON in UTF-8, NaN and infinities included."""
     try:
@@ -37,10 +33,11 @@ def parse_json(data: bytes | str) -> Any:
         raise CodecError("the text is not UTF-8") from error
     if len(text) >= _LARGE_CHARACTERS:
         skeleton = _LONG_ARRAY.sub("[]", text)
-        if len(skeleton) < len(text) // 2:
+        if len(skeleton) < len(text) // 2 and _is_strict(skeleton):
             try:
-                return _parse_large(data, skeleton)
-            except _RepeatedKeyError:
+                return msgspec.json.decode(data if isinstance(data, bytes) else data.encode())
+            except (ValueError, RecursionError):
+                # The strict parser says what is wrong, and where.
                 pass
     return _parse_strictly(text, _marked_object)
 
@@ -70,17 +67,16 @@ def _parse_strictly(text: str, build_object: Callable[[list[tuple[str, Any]]], A
         raise CodecError("a number has too many digits") from error
 
 
-def _parse_large(data: bytes | str, skeleton: str) -> Any:
-    """``skeleton`` is ``data`` with its long arrays of numbers cut out. A cut in a text changes that text only, so both
-    have the same keys (or a key was cut: then neither is a known one)."""
+def _is_strict(skeleton: str) -> bool:
+    """Whether a text without its long arrays of numbers is JSON with no key repeated in any object.
+
+    A cut inside a text changes that text only. If the text is a key, it was no key of the schema.
+    """
     try:
         _parse_strictly(skeleton, _unrepeated_object)
-        return msgspec.json.decode(data if isinstance(data, bytes) else data.encode())
-    except RecursionError as error:
-        raise CodecError("the JSON is nested too deeply") from error
-    except ValueError as error:
-        # Places in the skeleton are not places in the text, so none are named.
-        raise CodecError("not valid JSON") from error
+    except CodecError:
+        return False
+    return True
 
 
 def _marked_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -96,7 +92,7 @@ def _marked_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _unrepeated_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     whole = dict(pairs)
     if len(whole) != len(pairs):
-        raise _RepeatedKeyError
+        raise CodecError("a key occurs more than once")
     return whole
 
 

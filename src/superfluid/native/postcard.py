@@ -62,6 +62,14 @@ class PostcardCodec(Generic[T]):
             raise CodecError("the payload is nested too deeply") from error
 
 
+class ExactPostcardCodec(PostcardCodec[T]):
+    """For the store, where bytes behind a value can only be damage."""
+
+    def decode(self, data: bytes) -> T:
+        """Raises CodecError, and nothing else."""
+        return self.decode_exact(data)
+
+
 @cache
 def request_codec() -> PostcardCodec[Request]:
     return PostcardCodec(describe(Request))
@@ -78,5 +86,6 @@ def event_codec() -> PostcardCodec[Event]:
 
 
 @cache
-def body_codec() -> PostcardCodec[Body]:
-    return PostcardCodec(describe(Body))
+def body_codec() -> ExactPostcardCodec[Body]:
+    """What the session log stores bodies with."""
+    return ExactPostcardCodec(describe(Body))

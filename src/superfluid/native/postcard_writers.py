@@ -2,7 +2,6 @@
 
 import struct
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Any, assert_never
 
 from superfluid.domain.wire_types import FixedBytes, Float32, Unsigned
@@ -124,28 +123,31 @@ def _optional_writer(write_item: Writer) -> Writer:
 
 
 def _record_writer(record: schema.Record, unions: dict[Any, Writer]) -> Writer:
-    writers = [build_writer(field.shape, unions) for field in record.fields]
-    names = [field.attribute for field in record.fields]
-    if not writers:
+    """The function is written as source, for the reason given in ``postcard_readers``."""
+    if not record.fields:
         return lambda out, value: None
-    get = attrgetter(*names)
-    if len(writers) == 1:
-        (write_only,) = writers
-        return lambda out, value: write_only(out, get(value))
-
-    def write(out: bytearray, value: Any) -> None:
-        for write_field, part in zip(writers, get(value), strict=True):
-            write_field(out, part)
-
+    scope: dict[str, Any] = {}
+    lines = ["def write(out, value):"]
+    for index, field in enumerate(record.fields):
+        scope[f"write_{index}"] = build_writer(field.shape, unions)
+        if isinstance(field.shape, Unsigned):
+            lines.append(f"    part = value.{field.attribute}")
+            lines.append(f"    out.append(part) if 0 <= part < 0x80 else write_{index}(out, part)")
+        else:
+            lines.append(f"    write_{index}(out, value.{field.attribute})")
+    exec("\n".join(lines), scope)
+    write: Writer = scope["write"]
     return write
 
 
 def _variants_writer(records: tuple[schema.Record, ...], unions: dict[Any, Writer]) -> Writer:
+    # The numbers of all variants fit in one byte.
     members = {record.type: (index, _record_writer(record, unions)) for index, record in enumerate(records)}
+    assert len(records) < 0x80
 
     def write(out: bytearray, value: Any) -> None:
         index, write_fields = members[type(value)]
-        write_varint(out, index)
+        out.append(index)
         write_fields(out, value)
 
     return write
