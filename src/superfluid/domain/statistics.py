@@ -1,0 +1,42 @@
+"""What a model's worker has done so far, as one frozen record that metrics and monitors read. Content-free."""
+
+from msgspec import Struct
+
+
+class DurationHistogram(Struct, frozen=True):
+    """``counts[i]`` durations were at most ``bounds_seconds[i]`` and over the one before; the last count is open."""
+
+    bounds_seconds: tuple[float, ...]
+    counts: tuple[int, ...]
+    sum_seconds: float
+
+
+class ModelStatistics(Struct, frozen=True, kw_only=True):
+    """Counters (``*_total``) only rise, over all workers the model has had; the rest is as of the last tick.
+
+    ``queue_depth`` has one entry per ``QosClass``. ``failures`` counts those since the last tick that did something.
+    ``decode_grant_tokens`` is what one lane may get in a tick.
+    """
+
+    is_ready: bool
+    jobs_running: int
+    jobs_queued: int
+    failures: int
+    respawns_total: int
+    ticks_total: int
+    prefill_tokens_total: int
+    decode_tokens_total: int
+    warm_prefix_tokens_total: int
+    cold_admissions_total: int
+    host_saves_total: int
+    host_restores_total: int
+    lanes_active: int
+    queue_depth: tuple[int, int, int, int]
+    pool_blocks_used: int
+    pool_blocks_total: int
+    prefill_budget_tokens: int
+    decode_grant_tokens: int
+    host_cache_bytes: int
+    host_cache_entries: int
+    tick_wall_seconds: float
+    first_token: DurationHistogram

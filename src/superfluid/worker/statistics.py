@@ -1,0 +1,72 @@
+"""Puts the supervisor's numbers into the record that metrics and monitors read. Pure; used in the daemon."""
+
+from superfluid.domain.statistics import ModelStatistics
+from superfluid.worker.journal import JobJournal
+from superfluid.worker.protocol import TickRecord
+from superfluid.worker.totals import TickTotals
+
+# One token a lane and tick, as long as nothing drafts.
+_DECODE_GRANT_TOKENS = 1
+EMPTY_TICK = TickRecord(
+    sequence=0,
+    started_unix=0.0,
+    wall_seconds=0.0,
+    plan_seconds=0.0,
+    engine_seconds=0.0,
+    sample_seconds=0.0,
+    prefill_tokens=0,
+    prefill_lanes=0,
+    decode_lanes=0,
+    admissions=0,
+    retirements=0,
+    lanes_active=0,
+    queue_depth=(0, 0, 0, 0),
+    pool_blocks_used=0,
+    pool_blocks_total=0,
+    chunk_budget_tokens=0,
+    host_cache_bytes=0,
+    host_cache_entries=0,
+    ticks_total=0,
+    prefill_tokens_total=0,
+    decode_tokens_total=0,
+    warm_prefix_tokens_total=0,
+    cold_admissions_total=0,
+    host_saves_total=0,
+    host_restores_total=0,
+    first_token_seconds=[],
+)
+
+
+def model_statistics(
+    jobs: JobJournal, totals: TickTotals, *, is_ready: bool, failures: int, respawns: int
+) -> ModelStatistics:
+    """The scheduler's view where a worker is ticking; without one, every job waits."""
+    counters = totals.counters()
+    last = totals.last or EMPTY_TICK
+    running = jobs.jobs_with_lane
+    # The last record can be older than the last job's end.
+    is_ticking = totals.last is not None and len(jobs) > 0
+    return ModelStatistics(
+        is_ready=is_ready,
+        jobs_running=running,
+        jobs_queued=len(jobs) - running,
+        failures=failures,
+        respawns_total=respawns,
+        ticks_total=counters.ticks,
+        prefill_tokens_total=counters.prefill_tokens,
+        decode_tokens_total=counters.decode_tokens,
+        warm_prefix_tokens_total=counters.warm_prefix_tokens,
+        cold_admissions_total=counters.cold_admissions,
+        host_saves_total=counters.host_saves,
+        host_restores_total=counters.host_restores,
+        lanes_active=last.lanes_active if is_ticking else 0,
+        queue_depth=last.queue_depth if is_ticking else jobs.waiting_by_class(),
+        pool_blocks_used=last.pool_blocks_used,
+        pool_blocks_total=last.pool_blocks_total,
+        prefill_budget_tokens=last.chunk_budget_tokens,
+        decode_grant_tokens=_DECODE_GRANT_TOKENS,
+        host_cache_bytes=last.host_cache_bytes,
+        host_cache_entries=last.host_cache_entries,
+        tick_wall_seconds=last.wall_seconds,
+        first_token=totals.first_token(),
+    )

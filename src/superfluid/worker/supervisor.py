@@ -1,0 +1,353 @@
+"""Keeps one model's worker alive and its jobs going, whatever becomes of the process. Lives on the daemon's event loop.
+
+A worker that dies or wedges is replaced, and every job that it had goes on in the next one behind the last token
+received: its sink sees a pause. Three failures in a row without a tick that did something fail all jobs.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import assert_never
+
+from superfluid.clock import Clock, SystemClock
+from superfluid.domain.job import Job
+from superfluid.domain.model import ModelFacts
+from superfluid.domain.reply import Finish
+from superfluid.domain.statistics import ModelStatistics
+from superfluid.errors import (
+    ModelLoadingError,
+    QueueFullError,
+    ShuttingDownError,
+    SuperfluidError,
+    WorkerFailedError,
+)
+from superfluid.sessions.backend import JobSink
+from superfluid.worker.journal import JobJournal
+from superfluid.worker.process import WORKER_COMMAND, WorkerProcess
+from superfluid.worker.protocol import (
+    Cancel,
+    EngineSettings,
+    FromWorker,
+    Load,
+    LoadFailed,
+    LogRecord,
+    Ping,
+    Pong,
+    Ready,
+    Rejected,
+    SetLogFilter,
+    Stop,
+    Submit,
+    Tick,
+    TickRecord,
+)
+from superfluid.worker.refusals import exit_error, load_error, rejection_error
+from superfluid.worker.statistics import model_statistics
+from superfluid.worker.totals import TickTotals
+from superfluid.worker.watchdog import Watchdog
+
+MAX_FAILURES = 3
+RETRY_SECONDS = 10.0
+UNASKED_RETRY_SECONDS = 60.0
+STOP_SECONDS = 5.0
+
+_logger = logging.getLogger("superfluid_daemon")
+_output_logger = logging.getLogger("superfluid_daemon::worker")
+
+
+class WorkerSupervisor:
+    """``sessions.backend.GenerationBackend`` over a worker process.
+
+    ``on_tick`` and ``on_log`` are called on the loop for every tick's record and every record of the worker's logger;
+    they must not block and must not raise. ``environment`` is handed to the worker without its credentials.
+    """
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        *,
+        environment: Mapping[str, str],
+        log_filter: str = "info",
+        timeout_seconds: float = 10.0,
+        clock: Clock | None = None,
+        command: Sequence[str] = WORKER_COMMAND,
+        on_tick: Callable[[TickRecord], None] | None = None,
+        on_log: Callable[[LogRecord], None] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._environment = environment
+        self._log_filter = log_filter
+        self._clock: Clock = clock or SystemClock()
+        self._command = command
+        self._on_tick = on_tick
+        self._on_log = on_log
+        self._jobs = JobJournal()
+        self._totals = TickTotals()
+        self._watchdog = Watchdog(timeout_seconds)
+        self._facts: ModelFacts | None = None
+        self._process: WorkerProcess | None = None
+        self._is_serving = False  # the present worker has reported Ready
+        self._load_error: SuperfluidError | None = None
+        self._first_ready: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._failures = 0
+        self._respawns = 0
+        self._pings = 0
+        self._gave_up_at: float | None = None
+        self._wake = asyncio.Event()
+        self._is_draining = False
+        self._is_stopping = False
+        self._emptied = asyncio.Event()
+
+    # ---- what front ends see
+
+    @property
+    def facts(self) -> ModelFacts:
+        """Those of the newest worker that loaded. Raises ModelLoadingError until the first has."""
+        if self._facts is None:
+            raise ModelLoadingError("The model is still being loaded.")
+        return self._facts
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a submitted job will run. True while a lost worker is being replaced; false after it was given up."""
+        return self._facts is not None and self._gave_up_at is None and not self._is_draining
+
+    @property
+    def worker_pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    def submit(self, job: Job, sink: JobSink) -> None:
+        """Never raises. While a lost worker is being replaced the job waits for the next one."""
+        refusal = self._refusal()
+        if refusal is not None:
+            sink.failed(refusal)
+            return
+        self._jobs.add(job, sink)
+        if self._is_serving and self._process is not None:
+            self._process.send(Submit(self._jobs.to_send(job.job_id)))
+
+    def cancel(self, job_id: int) -> None:
+        """The sink sees ``finished(CANCELLED)`` after the tick in flight, or at once if there is no worker."""
+        if job_id not in self._jobs:
+            return
+        if self._is_serving and self._process is not None:
+            self._jobs.mark_cancelled(job_id)
+            self._process.send(Cancel(job_id))
+        else:
+            self._jobs.finish(job_id, Finish.CANCELLED)
+            self._note_if_empty()
+
+    def set_log_filter(self, directive: str) -> None:
+        """For this worker and every later one."""
+        self._log_filter = directive
+        if self._process is not None:
+            self._process.send(SetLogFilter(directive))
+
+    def statistics(self) -> ModelStatistics:
+        return model_statistics(
+            self._jobs, self._totals, is_ready=self.is_ready, failures=self._failures, respawns=self._respawns
+        )
+
+    def _refusal(self) -> SuperfluidError | None:
+        if self._is_draining:
+            return ShuttingDownError("The server is shutting down.")
+        if self._gave_up_at is not None:
+            if self._clock.monotonic() - self._gave_up_at >= RETRY_SECONDS:
+                self._wake.set()
+            return _failed_error()
+        if self._facts is None:
+            return ModelLoadingError("The model is still being loaded.")
+        if not self._is_serving and len(self._jobs) >= self._settings.lanes + self._settings.max_queue:
+            return QueueFullError("Too many requests are waiting.")
+        return None
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Spawns the worker and returns when the model is loaded. Raises the leaf that says why it could not be.
+
+        After a failure nothing runs any more; the supervisor cannot be started again.
+        """
+        assert self._task is None, "started twice"
+        self._first_ready = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._supervise(), name="worker supervisor")
+        await asyncio.shield(self._first_ready)
+
+    async def drain(self, timeout_seconds: float) -> bool:
+        """Refuses new jobs and waits for the others to end. Whether they all did within the time."""
+        self._is_draining = True
+        self._note_if_empty()
+        try:
+            await asyncio.wait_for(self._emptied.wait(), timeout_seconds)
+        except TimeoutError:
+            return False
+        return True
+
+    async def stop(self, grace_seconds: float = STOP_SECONDS) -> None:
+        """Ends the worker (killed after ``grace_seconds``) and fails the jobs that are left. Idempotent."""
+        self._is_draining = self._is_stopping = True
+        self._wake.set()
+        if self._task is None:
+            return
+        if self._process is not None:
+            if self._is_serving:
+                self._process.send(Stop())
+            else:
+                self._process.kill("was stopped while loading")
+        done, _ = await asyncio.wait({self._task}, timeout=grace_seconds)
+        if not done:
+            if self._process is not None:
+                self._process.kill("did not stop in time")
+            await asyncio.wait({self._task})
+
+    async def _supervise(self) -> None:
+        """The life of all workers, one after the other. Ends when stopped or when the first load fails."""
+        try:
+            while not self._is_stopping:
+                error = await self._run_worker()
+                if self._is_stopping:
+                    break
+                if self._facts is None:
+                    self._settle_first_ready(error)
+                    return
+                await self._after_failure(error)
+        except Exception as error:
+            # Supervision point: whatever went wrong here, nobody may wait for a worker that will not come.
+            _logger.exception("the worker's supervisor failed")
+            self._gave_up_at = self._clock.monotonic()
+            self._jobs.fail_all(_failed_error())
+            self._settle_first_ready(WorkerFailedError(f"The worker's supervisor failed: {error}"))
+        finally:
+            self._jobs.fail_all(ShuttingDownError("The server is shutting down."))
+            self._note_if_empty()
+            self._settle_first_ready(ShuttingDownError("The server is shutting down."))
+
+    def _settle_first_ready(self, error: SuperfluidError | None) -> None:
+        if self._first_ready is not None and not self._first_ready.done():
+            if error is None:
+                self._first_ready.set_result(None)
+            else:
+                self._first_ready.set_exception(error)
+                self._first_ready.exception()  # a start that was cancelled will not look
+
+    async def _after_failure(self, error: SuperfluidError) -> None:
+        self._failures += 1
+        facts = {"reason": error.message, "failures": self._failures, "jobs": len(self._jobs)}
+        if self._failures < MAX_FAILURES:
+            _logger.warning("the worker was lost; starting another", extra={"fields": facts})
+        else:
+            _logger.error("the worker was lost too often; its jobs fail", extra={"fields": facts})
+            await self._give_up()
+        self._respawns += 1
+
+    async def _give_up(self) -> None:
+        """Fails everything and waits for a reason to try again.
+
+        That is a job submitted after ten seconds, or a minute: somebody who asks ``is_ready`` first never submits.
+        """
+        self._gave_up_at = self._clock.monotonic()
+        self._jobs.fail_all(_failed_error())
+        self._note_if_empty()
+        self._wake.clear()
+        if self._is_stopping:
+            return
+        try:
+            await asyncio.wait_for(self._wake.wait(), UNASKED_RETRY_SECONDS)
+        except TimeoutError:
+            _logger.info("trying to start the worker again")
+
+    # ---- one worker
+
+    async def _run_worker(self) -> SuperfluidError:
+        """From spawning to the end of one worker; says why it ended."""
+        self._load_error = None
+        try:
+            self._process = process = await WorkerProcess.spawn(
+                self._command, self._environment, self._on_message, self._log_line
+            )
+        except WorkerFailedError as error:
+            return error
+        if self._is_stopping:
+            process.kill("was stopped while loading")
+        process.send(Load(self._settings, self._log_filter))
+        # No deadline while it loads: a big file on a slow disk takes what it takes, and ``stop`` kills.
+        while not await process.wait_lost(self._watchdog.check_seconds):
+            if self._is_serving:
+                self._check_pulse(process)
+        worker_exit = await process.end()
+        was_loading = not self._is_serving
+        self._process = None
+        self._is_serving = False
+        self._totals.worker_lost()
+        self._jobs.worker_lost()
+        self._note_if_empty()
+        return self._load_error or exit_error(worker_exit, was_loading=was_loading)
+
+    def _check_pulse(self, process: WorkerProcess) -> None:
+        is_busy = len(self._jobs) > 0
+        match self._watchdog.check(self._clock.monotonic(), is_busy=is_busy):
+            case "ping":
+                self._pings += 1
+                process.send(Ping(self._pings))
+            case "wedged":
+                process.kill("stopped answering")
+            case "fine":
+                pass
+
+    def _log_line(self, line: str) -> None:
+        _output_logger.info("%s", line)
+
+    # ---- messages; called by the socket's protocol
+
+    def _on_message(self, message: FromWorker) -> None:
+        match message:
+            case Tick():
+                self._on_tick_message(message)
+            case Pong():
+                self._watchdog.heard()
+            case LogRecord():
+                if self._on_log is not None:
+                    self._on_log(message)
+            case Rejected():
+                self._jobs.fail(message.job_id, rejection_error(message))
+                self._note_if_empty()
+            case Ready():
+                self._on_ready(message.facts)
+            case LoadFailed():
+                self._load_error = load_error(message)
+            case _:
+                assert_never(message)
+
+    def _on_tick_message(self, tick: Tick) -> None:
+        record = tick.record
+        self._watchdog.ticked(record.wall_seconds)
+        self._totals.add(record)
+        if record.decode_lanes or record.prefill_tokens:
+            self._failures = 0
+        for output in tick.outputs:
+            broken_job = self._jobs.deliver(output)
+            if broken_job is not None and self._process is not None:
+                self._process.send(Cancel(broken_job))
+        if self._is_draining:
+            self._note_if_empty()
+        if self._on_tick is not None:
+            self._on_tick(record)
+
+    def _on_ready(self, facts: ModelFacts) -> None:
+        assert self._process is not None
+        self._facts = facts
+        self._gave_up_at = None
+        self._is_serving = True
+        self._watchdog.restart(self._clock.monotonic())
+        for job_id in self._jobs.job_ids():
+            self._process.send(Submit(self._jobs.to_send(job_id)))
+        self._settle_first_ready(None)
+
+    def _note_if_empty(self) -> None:
+        if self._is_draining and len(self._jobs) == 0:
+            self._emptied.set()
+
+
+def _failed_error() -> WorkerFailedError:
+    return WorkerFailedError("The model's process failed repeatedly; try again in a moment.")

@@ -1,0 +1,62 @@
+"""Adds up tick records over the workers a model has had, so that counters never fall. Pure; used in the daemon."""
+
+from bisect import bisect_left
+from typing import NamedTuple
+
+from superfluid.domain.statistics import DurationHistogram
+from superfluid.worker.protocol import TickRecord
+
+FIRST_TOKEN_BOUNDS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0)
+_BOUNDS_MILLISECONDS = tuple(round(bound * 1000) for bound in FIRST_TOKEN_BOUNDS_SECONDS)
+
+
+class Counters(NamedTuple):
+    """The counters of a tick record."""
+
+    ticks: int = 0
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+    warm_prefix_tokens: int = 0
+    cold_admissions: int = 0
+    host_saves: int = 0
+    host_restores: int = 0
+
+
+class TickTotals:
+    """Takes each tick's record. ``last`` is the newest of the present worker, ``None`` before its first."""
+
+    def __init__(self) -> None:
+        self.last: TickRecord | None = None
+        self._earlier = Counters()
+        self._buckets = [0] * (len(_BOUNDS_MILLISECONDS) + 1)
+        self._sum_milliseconds = 0
+
+    def add(self, record: TickRecord) -> None:
+        self.last = record
+        for seconds in record.first_token_seconds:
+            milliseconds = round(seconds * 1000)
+            self._buckets[bisect_left(_BOUNDS_MILLISECONDS, milliseconds)] += 1
+            self._sum_milliseconds += milliseconds
+
+    def worker_lost(self) -> None:
+        """The next record's counters begin at 0 again."""
+        self._earlier = self.counters()
+        self.last = None
+
+    def counters(self) -> Counters:
+        last = self.last
+        if last is None:
+            return self._earlier
+        present = (
+            last.ticks_total,
+            last.prefill_tokens_total,
+            last.decode_tokens_total,
+            last.warm_prefix_tokens_total,
+            last.cold_admissions_total,
+            last.host_saves_total,
+            last.host_restores_total,
+        )
+        return Counters(*(a + b for a, b in zip(self._earlier, present, strict=True)))
+
+    def first_token(self) -> DurationHistogram:
+        return DurationHistogram(FIRST_TOKEN_BOUNDS_SECONDS, tuple(self._buckets), self._sum_milliseconds / 1000)

@@ -1,0 +1,35 @@
+"""What a worker may inherit, and how its end is put into words."""
+
+import pytest
+
+from superfluid.worker.process import WorkerExit, scrub_environment
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HF_TOKEN",
+        "hf_token",
+        "SUPERFLUID_API_KEY",
+        "OPENAI_API_KEY",
+        "PGPASSWORD",
+        "DB_PASSWORD_FILE",
+        "CLIENT_SECRET",
+        "AWS_SECRET_ACCESS_KEY",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+    ],
+)
+def test_variables_that_look_like_credentials_are_left_out(name: str) -> None:
+    assert scrub_environment({name: "x", "PATH": "/bin"}) == {"PATH": "/bin"}
+
+
+@pytest.mark.parametrize("name", ["HOME", "OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM", "SUPERFLUID_LLAMA_LIB", "KEYS"])
+def test_other_variables_are_kept(name: str) -> None:
+    assert scrub_environment({name: "x"}) == {name: "x"}
+
+
+def test_exit_says_signal_code_or_fault() -> None:
+    assert WorkerExit(-6, "", None).describe() == "died of SIGABRT"
+    assert WorkerExit(3, "", None).describe() == "exited with code 3"
+    assert WorkerExit(-9, "", "stopped answering").describe() == "stopped answering"
+    assert WorkerExit(-200, "", None).describe() == "died of signal 200"
