@@ -14,7 +14,7 @@ from superfluid.domain.request import GenerationRequest, SamplingOverrides
 class Reply(Protocol):
     """One running generation.
 
-    Iterating yields batches of events, each non-empty, as they become available; the last batch ends with ``ReplyFinished``.
+    Iterating yields non-empty batches of events as they become available; the last one ends with ``ReplyFinished``.
     A failure raises a SuperfluidError out of the iteration. Dropping the iterator does not stop the generation: call
     ``cancel`` (in a ``finally``), which is without effect once it has ended.
     """
@@ -67,8 +67,8 @@ class ServedModel(Protocol):
 class GenerationTiming(Struct, frozen=True):
     """One finished generation for the access log; durations in seconds, measured at delivery to the client.
 
-    ``first_token_seconds`` and ``decode_seconds`` are ``None`` if nothing was delivered or measured; ``decode_tokens`` are
-    those delivered after the first delivery.
+    ``first_token_seconds`` and ``decode_seconds`` are ``None`` if nothing was delivered or measured. ``decode_tokens``
+    are those delivered after the first delivery.
     """
 
     route: str

@@ -72,8 +72,8 @@ class TurnRecorder:
     def close(self, finish: Finish) -> "asyncio.Future[list[Event]]":
         """Records the end; the future is done when the whole turn is durable, with the last of its events.
 
-        A cancelled or failed generation gets a record of its own without tokens, since its last one is out already. What
-        the parser holds back is dropped then, as the turn goes on from its last token if it is ever continued.
+        A cancelled or failed generation gets a record of its own without tokens: its last one is out already. What the
+        parser holds back is dropped then, as the turn goes on from its last token if it is ever continued.
         """
         self._is_closed = True
         if finish in (Finish.CANCELLED, Finish.ERROR):
