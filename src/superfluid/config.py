@@ -1,6 +1,7 @@
 """The configuration: one frozen tree, read once (defaults < environment < flags) and handed down. No module reads the
 environment at import. Checks that need no I/O live here and raise UsageError naming the flag."""
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -149,4 +150,10 @@ def _user_home(environment: Mapping[str, str]) -> Path:
 def require_range(flag: str, value: float, low: float, high: float) -> None:
     """Raises UsageError naming ``flag`` unless ``low`` <= ``value`` <= ``high`` (NaN fails)."""
     if not low <= value <= high:
-        raise UsageError(f"{flag} must be between {low:g} and {high:g}, got {value:g}", param=flag)
+        raise UsageError(f"{flag} must be between {low:.12g} and {high:.12g}, got {value:.12g}", param=flag)
+
+
+def require_at_least(flag: str, value: float, low: float) -> None:
+    """Raises UsageError naming ``flag`` unless ``value`` is a finite number of at least ``low``."""
+    if not low <= value < math.inf:
+        raise UsageError(f"{flag} must be at least {low:.12g}, got {value:.12g}", param=flag)

@@ -1,0 +1,127 @@
+"""The entry point: ``superfluid`` and its commands, and what becomes of an error that reaches the top."""
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from superfluid.cli.commands import Command, Group, say_error, unknown_command
+from superfluid.cli.pull import pull_command
+from superfluid.cli.serve import serve_command
+from superfluid.errors import SuperfluidError, UsageError
+from superfluid.version import __version__
+
+EXIT_OK, EXIT_FAILURE, EXIT_USAGE = 0, 1, 2
+
+_EXAMPLES = """\b
+Examples:
+  superfluid serve                            the embedded model
+  superfluid serve ./model.gguf --port 9000   a file
+  superfluid serve org/model:Q4_K_M           from the hub
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line (``sys.argv`` if None) and returns its exit code: 0, 1 or 2."""
+    try:
+        result = root_command().main(
+            args=None if arguments is None else list(arguments), prog_name="superfluid", standalone_mode=False
+        )
+    except UsageError as error:
+        return _fail(error.message, EXIT_USAGE)
+    except SuperfluidError as error:
+        return _fail(error.message, EXIT_FAILURE)
+    except click.Abort:
+        return _fail("interrupted", EXIT_FAILURE)
+    except click.ClickException as error:
+        return _fail(_plain_message(error), EXIT_USAGE)
+    return result if isinstance(result, int) else EXIT_OK
+
+
+def root_command() -> Group:
+    """The command tree, built anew."""
+    root = Group(
+        "superfluid",
+        callback=_show_overview,
+        invoke_without_command=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        params=[
+            click.Option(
+                ["-V", "--version"],
+                is_flag=True,
+                expose_value=False,
+                is_eager=True,
+                callback=_show_version,
+                help="Show the version and exit.",
+            )
+        ],
+        subcommand_metavar="COMMAND",
+        options_metavar="",
+        help="superfluid serves a local language model to many clients at once.",
+        epilog=_EXAMPLES,
+    )
+    root.add_command(serve_command())
+    root.add_command(pull_command())
+    root.add_command(_help_command())
+    root.add_command(_version_command())
+    return root
+
+
+def _show_overview() -> None:
+    context = click.get_current_context()
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        context.exit(EXIT_USAGE)
+
+
+def _show_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        click.echo(f"superfluid {__version__}")
+        context.exit(EXIT_OK)
+
+
+def _help_command() -> click.Command:
+    def show_help(command: str | None) -> None:
+        parent = click.get_current_context().parent
+        assert parent is not None
+        assert isinstance(parent.command, Group)
+        if command is None:
+            click.echo(parent.get_help())
+            return
+        found = parent.command.get_command(parent, command)
+        if found is None:
+            raise UsageError(unknown_command(command, parent.command.visible_commands()))
+        with found.context_class(found, info_name=command, parent=parent, **found.context_settings) as context:
+            click.echo(found.get_help(context))
+
+    return Command(
+        "help",
+        callback=show_help,
+        params=[click.Argument(["command"], required=False)],
+        options_metavar="",
+        help="Show the help of a command, or of superfluid.",
+    )
+
+
+def _version_command() -> click.Command:
+    def show_version() -> None:
+        click.echo(f"superfluid {__version__}")
+
+    return Command("version", callback=show_version, options_metavar="", help="Show the version.")
+
+
+def _fail(message: str, code: int) -> int:
+    say_error(message)
+    return code
+
+
+def _plain_message(error: click.ClickException) -> str:
+    """click's complaint in the form of ours: ``--port: 'x' is not a valid integer``."""
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        flags = [name for name in error.param.opts if name.startswith("--")] or error.param.opts
+        return f"{flags[0]}: {error.message.rstrip('.')}"
+    return error.format_message().rstrip(".").replace("Option '", "flag '").replace("\n", " ")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""``superfluid pull``: fetches a model ahead of time, so that a later start needs no network. Prints where it lies."""
+
+import os
+import sys
+
+import click
+
+from superfluid.cli.commands import Command, Flag
+
+
+def pull_command() -> click.Command:
+    """The command, built anew. It is not on the help page: it serves scripts and set-ups."""
+    return Command(
+        "pull",
+        callback=_pull,
+        params=[
+            click.Argument(["model"], required=False, metavar="[MODEL]"),
+            Flag(
+                ["--offline", "is_offline"],
+                panel="Flags",
+                is_flag=True,
+                help="Download nothing: only check that it is here.",
+            ),
+        ],
+        options_metavar="[FLAGS]",
+        hidden=True,
+        help=(
+            "Fetch MODEL, check it and print the path of its first file.\n\n"
+            "MODEL is what `serve` takes; left out, it is the embedded model."
+        ),
+    )
+
+
+def _pull(model: str | None, is_offline: bool) -> None:
+    from superfluid.config import home_directory, hub_settings
+    from superfluid.models.progress import progress_for
+    from superfluid.models.source import resolve_model
+
+    found = resolve_model(
+        model,
+        hub_settings(os.environ),
+        home_directory(os.environ),
+        progress_for(sys.stderr),
+        is_offline=is_offline,
+    )
+    click.echo(str(found.path))

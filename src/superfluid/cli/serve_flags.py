@@ -1,0 +1,337 @@
+"""The flags of ``superfluid serve``, panel by panel, as the help page and the settings page show them."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from superfluid.cli.commands import Flag, say_note
+
+MODEL, LISTENING, LANES, SAMPLING, RUNNING = (
+    "Model",
+    "Listening",
+    "Lanes and memory",
+    "For requests that do not say (else the model's own values)",
+    "Logs and shutdown",
+)
+
+# Flags of earlier versions: taken with a notice, so that old scripts go on working. True: a value follows.
+RETIRED_FLAGS = {
+    "--decode-replay": True,
+    "--files-dir": True,
+    "--gpu-wait-timeout-ms": True,
+    "--media-dir": True,
+    "--metallib": True,
+    "--no-baked-decode": False,
+    "--no-paged-weights-retry": False,
+    "--paged-kv": False,
+    "--paged-weights": False,
+    "--prefill-chunk": True,
+    "--prefix-cache": False,
+    "--prefix-cache-file": True,
+    "--prefix-cache-save-interval": True,
+}
+CONTINUOUS_BATCHING = "--continuous-batching"
+
+
+def serve_parameters() -> list[click.Parameter]:
+    """All of them, built anew, in the order of the help page."""
+    return [
+        *_model_flags(),
+        *_listening_flags(),
+        *_lane_flags(),
+        *_sampling_flags(),
+        *_running_flags(),
+        *_retired_flags(),
+    ]
+
+
+def _model_flags() -> list[click.Parameter]:
+    return [
+        click.Argument(["models"], nargs=-1, metavar="[MODEL]"),
+        Flag(
+            ["--model", "model_flags"],
+            panel=MODEL,
+            multiple=True,
+            metavar="MODEL",
+            default_text="the embedded model",
+            help="The model, if it is not given as a bare word.",
+            rule="A GGUF file (of a split model any part), or `org/model[:quant]` from the hub.",
+        ),
+        Flag(
+            ["--offline", "is_offline"],
+            panel=MODEL,
+            is_flag=True,
+            help="Download nothing: use what is on this machine.",
+        ),
+        Flag(
+            ["--runtime", "runtimes"],
+            panel=MODEL,
+            multiple=True,
+            metavar="ID",
+            default_text="auto",
+            help="llamacpp, or fake: a toy that answers at once, for trying out clients.",
+            rule="`auto`, `llamacpp` (also `llama.cpp`, `llama-cpp`), `fake`; `MODEL=ID` too. The last one counts.",
+        ),
+        Flag(
+            ["--threads"],
+            panel=MODEL,
+            type=int,
+            metavar="N",
+            default_text="the cores",
+            help="Threads the engine computes with.",
+            rule="From 1 to the number of cores.",
+        ),
+        Flag(
+            ["--gpu-layers"],
+            panel=MODEL,
+            type=int,
+            default=-1,
+            metavar="N",
+            default_text="all",
+            help="Layers to put on the GPU, if there is one; -1 is all.",
+            rule="At least -1. Without effect on a build of llama.cpp that knows no GPU.",
+        ),
+        Flag(
+            ["--flash-attn", "flash_attention"],
+            panel=MODEL,
+            type=click.Choice(["auto", "on", "off"]),
+            default="auto",
+            metavar="MODE",
+            default_text="auto",
+            help="auto, on or off; off is the exact mode: warm and cold prompts give the same tokens, bit for bit.",
+            rule="`auto`, `on`, `off`.",
+        ),
+    ]
+
+
+def _listening_flags() -> list[click.Parameter]:
+    return [
+        Flag(
+            ["--http"],
+            panel=LISTENING,
+            metavar="ADDR:PORT",
+            default_text="127.0.0.1:8453",
+            help="Where to listen.",
+            rule="An IPv6 address stands in brackets. Port 0 takes a free one. Wins over `--host` and `--port`.",
+        ),
+        Flag(
+            ["--host"],
+            panel=LISTENING,
+            metavar="ADDR",
+            default_text="127.0.0.1",
+            help="The address alone.",
+            rule="Not empty.",
+        ),
+        Flag(
+            ["--port"],
+            panel=LISTENING,
+            type=int,
+            metavar="PORT",
+            default_text="8453",
+            help="The port alone.",
+            rule="0 to 65535; 0 takes a free one.",
+        ),
+        Flag(
+            ["--api-key"],
+            panel=LISTENING,
+            metavar="KEY",
+            default_text="none",
+            help="The key that clients must send.",
+            rule="Not empty. Sent as `Authorization: Bearer KEY` or `X-Api-Key: KEY`.",
+        ),
+    ]
+
+
+def _lane_flags() -> list[click.Parameter]:
+    return [
+        Flag(
+            ["--max-batch", "--max-batch-size"],
+            panel=LANES,
+            type=int,
+            metavar="N",
+            default_text="8",
+            help="Lanes: how many requests are generated at once.",
+            rule="1 to 256.",
+        ),
+        Flag(
+            ["--max-context"],
+            panel=LANES,
+            default="auto",
+            metavar="N|auto",
+            default_text="auto",
+            help="The window of each lane in tokens, prompt and reply together.",
+            rule="A number below 512 is raised to 512, with a notice.",
+        ),
+        Flag(
+            ["--max-queue"],
+            panel=LANES,
+            type=int,
+            default=512,
+            metavar="N",
+            default_text="512",
+            help="Requests that may wait for a lane before others are turned away.",
+            rule="At least 0. One request more is answered 503 with `Retry-After`.",
+        ),
+        Flag(
+            ["--host-cache-gb"],
+            panel=LANES,
+            default="auto",
+            metavar="N|auto",
+            default_text="auto",
+            help="Memory for prefixes whose lane went to somebody else.",
+            rule="GiB, at least 0; 0 keeps none. `auto` takes a share of what is free.",
+        ),
+    ]
+
+
+def _sampling_flags() -> list[click.Parameter]:
+    return [
+        Flag(
+            ["--max-tokens"],
+            panel=SAMPLING,
+            type=int,
+            metavar="N",
+            default_text="what the window leaves",
+            help="Tokens of a reply at most.",
+            rule="At least 1.",
+        ),
+        Flag(
+            ["--temperature"],
+            panel=SAMPLING,
+            type=float,
+            metavar="T",
+            default_text="the model's",
+            is_default_shown=False,
+            help="0 always takes the likeliest token.",
+            rule="0 to 2.",
+        ),
+        Flag(
+            ["--top-p"],
+            panel=SAMPLING,
+            type=float,
+            metavar="P",
+            default_text="the model's",
+            is_default_shown=False,
+            help="Draw from the likeliest tokens that make up this share.",
+            rule="0 to 1.",
+        ),
+        Flag(
+            ["--top-k"],
+            panel=SAMPLING,
+            type=int,
+            metavar="K",
+            default_text="the model's",
+            is_default_shown=False,
+            help="Draw from this many of the likeliest tokens; 0 is all.",
+            rule="At least 0.",
+        ),
+        Flag(
+            ["--min-p"],
+            panel=SAMPLING,
+            type=float,
+            metavar="P",
+            default_text="the model's",
+            is_default_shown=False,
+            help="Drop tokens less likely than this share of the likeliest.",
+            rule="0 to 1.",
+        ),
+        Flag(
+            ["--repeat-penalty"],
+            panel=SAMPLING,
+            type=float,
+            metavar="R",
+            default_text="the model's",
+            is_default_shown=False,
+            help="Above 1: what the last 64 tokens said comes less often.",
+            rule="0 to 2.",
+        ),
+    ]
+
+
+def _running_flags() -> list[click.Parameter]:
+    return [
+        Flag(
+            ["--log-filter"],
+            panel=RUNNING,
+            default="info",
+            metavar="DIRECTIVE",
+            default_text="info",
+            help="What is logged: a level, or target=level pairs with commas between.",
+            rule="`error`, `warn`, `info`, `debug`, `trace`, `off`; as in `superfluid_daemon::scheduler=debug,info`.",
+        ),
+        Flag(
+            ["-v", "--verbose", "log_filter"],
+            panel=RUNNING,
+            flag_value="debug",
+            help="The same as --log-filter debug.",
+        ),
+        Flag(
+            ["--log-dir", "log_directory"],
+            panel=RUNNING,
+            type=click.Path(path_type=Path),
+            metavar="DIR",
+            default_text="stderr",
+            help="Write JSON lines to files in this directory.",
+            rule="Created if need be; 64 MiB a file, the newest 8 are kept.",
+        ),
+        Flag(
+            ["--log-file"],
+            panel=RUNNING,
+            type=click.Path(path_type=Path),
+            metavar="PATH",
+            default_text="none",
+            help="Append all of stderr, the engine's too, to this file.",
+            rule="A file that cannot be opened ends the start with 1.",
+        ),
+        Flag(
+            ["--drain-timeout"],
+            panel=RUNNING,
+            type=float,
+            default=60.0,
+            metavar="S",
+            default_text="60",
+            help="Seconds that running requests get at shutdown.",
+            rule="At least 0.",
+        ),
+        Flag(
+            ["--worker-timeout"],
+            panel=RUNNING,
+            type=float,
+            default=10.0,
+            metavar="S",
+            default_text="10",
+            help="Seconds without a sign of life after which the engine's process is replaced.",
+            rule="At least 0.1.",
+        ),
+        Flag(
+            ["--tui/--no-tui", "wants_monitor"],
+            panel=RUNNING,
+            default=False,
+            default_text="off",
+            help="The monitor on the terminal, which this version lacks: --tui is refused.",
+            rule="`--no-tui` is accepted.",
+        ),
+    ]
+
+
+def _retired_flags() -> list[click.Parameter]:
+    retired: list[click.Parameter] = [
+        click.Option([CONTINUOUS_BATCHING, "continuous_batching"], hidden=True, callback=_note_continuous_batching)
+    ]
+    for name, has_value in RETIRED_FLAGS.items():
+        # The same word both ways: click would invent a value for a flag and demand a name for its destination.
+        kind: dict[str, Any] = {} if has_value else {"is_flag": True, "default": None}
+        retired.append(click.Option([name], hidden=True, expose_value=False, callback=_note_retired, **kind))
+    return retired
+
+
+def _note_retired(_: click.Context, parameter: click.Parameter, value: object) -> None:
+    if value:
+        say_note(f"{parameter.opts[0]} is retired and has no effect; leave it out")
+
+
+def _note_continuous_batching(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        say_note(f"{CONTINUOUS_BATCHING} is retired: batching is always on, and --max-batch sets the lanes")
+    return value

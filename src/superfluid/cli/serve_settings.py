@@ -1,0 +1,252 @@
+"""From ``serve``'s flags and the environment to the configuration. Pure: it checks whatever needs no I/O."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from superfluid import config
+from superfluid.config import (
+    DEFAULT_HTTP_HOST,
+    DEFAULT_HTTP_PORT,
+    FlashAttention,
+    GenerationConfig,
+    HttpConfig,
+    LogConfig,
+    ModelConfig,
+    Runtime,
+    Secret,
+    ServeConfig,
+    environment_value,
+    require_at_least,
+    require_range,
+)
+from superfluid.domain.request import SamplingOverrides
+from superfluid.errors import UsageError
+
+MIN_WINDOW_TOKENS = 512
+MIN_WORKER_TIMEOUT_SECONDS = 0.1
+MAX_LANES = 256  # llama.cpp's LLAMA_MAX_SEQ
+_RUNTIMES: Mapping[str, Runtime] = {
+    "auto": "auto",
+    "llamacpp": "llamacpp",
+    "llama.cpp": "llamacpp",
+    "llama-cpp": "llamacpp",
+    "fake": "fake",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeFlags:
+    """The flags as click hands them over; None and empty mean not given."""
+
+    models: tuple[str, ...] = ()
+    model_flags: tuple[str, ...] = ()
+    runtimes: tuple[str, ...] = ()
+    is_offline: bool = False
+    http: str | None = None
+    host: str | None = None
+    port: int | None = None
+    api_key: str | None = None
+    max_context: str = "auto"
+    max_batch: int | None = None
+    max_tokens: int | None = None
+    max_queue: int = 512
+    threads: int | None = None
+    gpu_layers: int = -1
+    flash_attention: FlashAttention = "auto"
+    host_cache_gb: str = "auto"
+    worker_timeout: float = 10.0
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repeat_penalty: float | None = None
+    drain_timeout: float = 60.0
+    log_filter: str = "info"
+    log_directory: Path | None = None
+    log_file: Path | None = None
+    wants_monitor: bool = False
+    continuous_batching: str | None = None
+
+
+def build_serve_config(
+    flags: ServeFlags, environment: Mapping[str, str], *, cores: int, note: Callable[[str], None]
+) -> ServeConfig:
+    """The configuration of a server. Raises UsageError naming the flag or variable that is wrong.
+
+    ``cores`` bounds ``--threads``. ``note`` is told what was taken differently from how it was written.
+    """
+    if flags.wants_monitor:
+        raise UsageError("--tui: this version has no monitor to show yet; leave the flag out", param="--tui")
+    require_at_least("--drain-timeout", flags.drain_timeout, 0)
+    return ServeConfig(
+        home=config.home_directory(environment),
+        model=_model_config(flags, environment, cores, note),
+        generation=_generation_config(flags),
+        http=_http_config(flags),
+        log=LogConfig(filter=flags.log_filter, directory=flags.log_directory, file=flags.log_file),
+        drain_timeout_seconds=flags.drain_timeout,
+        hub=config.hub_settings(environment),
+        node_name=environment_value(environment, "SUPERFLUID_NODE_NAME"),
+    )
+
+
+def _model_config(
+    flags: ServeFlags, environment: Mapping[str, str], cores: int, note: Callable[[str], None]
+) -> ModelConfig:
+    model = _the_model(flags)
+    library = environment_value(environment, "SUPERFLUID_LLAMA_LIB")
+    require_at_least("--max-queue", flags.max_queue, 0)
+    require_at_least("--gpu-layers", flags.gpu_layers, -1)
+    require_at_least("--worker-timeout", flags.worker_timeout, MIN_WORKER_TIMEOUT_SECONDS)
+    return ModelConfig(
+        model=model,
+        runtime=_runtime(flags.runtimes, model),
+        window_tokens=_window(flags.max_context, note),
+        lanes=_lanes(flags),
+        max_queue=flags.max_queue,
+        threads=_threads(flags.threads, cores),
+        gpu_layers=flags.gpu_layers,
+        flash_attention=flags.flash_attention,
+        host_cache_bytes=_host_cache_bytes(flags.host_cache_gb),
+        is_offline=flags.is_offline,
+        library_path=Path(library).expanduser() if library else None,
+        is_engine_log_kept=environment_value(environment, "SUPERFLUID_LLAMA_LOG") not in (None, "0"),
+        worker_timeout_seconds=flags.worker_timeout,
+    )
+
+
+def _the_model(flags: ServeFlags) -> str | None:
+    models = list(dict.fromkeys((*flags.models, *flags.model_flags)))
+    if len(models) > 1:
+        raise UsageError(f"one server serves one model for now, but {len(models)} are named: {', '.join(models)}")
+    if models and not models[0]:
+        raise UsageError("the model's name is empty; leave it out for the embedded default", param="--model")
+    return models[0] if models else None
+
+
+def _runtime(runtimes: tuple[str, ...], model: str | None) -> Runtime:
+    """The last one given counts. ``MODEL=ID`` must name the model that is served."""
+    chosen: Runtime = "auto"
+    for text in runtimes:
+        owner, _, name = text.rpartition("=")
+        if owner and owner != model:
+            raise UsageError(f"--runtime {text}: no model {owner!r} is being served", param="--runtime")
+        if name not in _RUNTIMES:
+            raise UsageError(f"--runtime must be one of {', '.join(_RUNTIMES)}, got {name!r}", param="--runtime")
+        chosen = _RUNTIMES[name]
+    return chosen
+
+
+def _window(text: str, note: Callable[[str], None]) -> int | None:
+    if text == "auto":
+        return None
+    try:
+        tokens = int(text)
+    except ValueError:
+        raise UsageError(
+            f"--max-context must be a number of tokens or auto, got {text!r}", param="--max-context"
+        ) from None
+    require_at_least("--max-context", tokens, 1)
+    if tokens < MIN_WINDOW_TOKENS:
+        note(f"--max-context {tokens} is raised to {MIN_WINDOW_TOKENS}, the smallest window there is")
+        return MIN_WINDOW_TOKENS
+    require_range("--max-context", tokens, MIN_WINDOW_TOKENS, 2**31 - 1)
+    return tokens
+
+
+def _lanes(flags: ServeFlags) -> int:
+    lanes = flags.max_batch
+    if lanes is None and flags.continuous_batching:
+        lanes = _whole_number("--continuous-batching", flags.continuous_batching)
+    if lanes is None:
+        return ModelConfig().lanes
+    require_range("--max-batch", lanes, 1, MAX_LANES)
+    return lanes
+
+
+def _threads(threads: int | None, cores: int) -> int | None:
+    if threads is None:
+        return None
+    require_at_least("--threads", threads, 1)
+    if threads > cores:
+        raise UsageError(
+            f"--threads {threads} is more than the {cores} cores there are; more threads than cores only slow it down",
+            param="--threads",
+        )
+    return threads
+
+
+def _host_cache_bytes(text: str) -> int | None:
+    if text == "auto":
+        return None
+    try:
+        gigabytes = float(text)
+    except ValueError:
+        raise UsageError(f"--host-cache-gb must be a number or auto, got {text!r}", param="--host-cache-gb") from None
+    require_range("--host-cache-gb", gigabytes, 0, 1_000_000)
+    return round(gigabytes * 2**30)
+
+
+def _generation_config(flags: ServeFlags) -> GenerationConfig:
+    if flags.max_tokens is not None:
+        require_at_least("--max-tokens", flags.max_tokens, 1)
+    if flags.top_k is not None:
+        require_at_least("--top-k", flags.top_k, 0)
+    bounded = (
+        ("--temperature", flags.temperature, 2.0),
+        ("--top-p", flags.top_p, 1.0),
+        ("--min-p", flags.min_p, 1.0),
+        ("--repeat-penalty", flags.repeat_penalty, 2.0),
+    )
+    for flag, value, high in bounded:
+        if value is not None:
+            require_range(flag, value, 0.0, high)
+    return GenerationConfig(
+        max_tokens=flags.max_tokens,
+        sampling=SamplingOverrides(
+            temperature=flags.temperature,
+            top_p=flags.top_p,
+            top_k=flags.top_k,
+            min_p=flags.min_p,
+            repeat_penalty=flags.repeat_penalty,
+        ),
+    )
+
+
+def _http_config(flags: ServeFlags) -> HttpConfig:
+    host, port = flags.host, flags.port
+    flag = "--port"
+    if flags.http is not None:
+        host, port = _address(flags.http)
+        flag = "--http"
+    if host is not None and not host.strip():
+        raise UsageError("--host must not be empty", param="--host")
+    if port is not None:
+        require_range(flag, port, 0, 65_535)
+    if flags.api_key is not None and not flags.api_key.strip():
+        # Most likely an unset variable in a script: serving without a key would be the worst answer.
+        raise UsageError("--api-key must not be empty; leave the flag out to serve without a key", param="--api-key")
+    return HttpConfig(
+        host=DEFAULT_HTTP_HOST if host is None else host,
+        port=DEFAULT_HTTP_PORT if port is None else port,
+        api_key=None if flags.api_key is None else Secret(flags.api_key),
+    )
+
+
+def _address(text: str) -> tuple[str, int]:
+    """``host:port``; an IPv6 host stands in brackets."""
+    host, colon, port = text.rpartition(":")
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not host or not port.isdecimal() or (":" in host and not is_bracketed):
+        raise UsageError(
+            f"--http must be ADDRESS:PORT, such as 127.0.0.1:8453 or [::1]:8453, got {text!r}", param="--http"
+        )
+    return host[1:-1] if is_bracketed else host, int(port)
+
+
+def _whole_number(flag: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"{flag} must be a whole number, got {text!r}", param=flag) from None
