@@ -1,0 +1,142 @@
+import re
+import time
+from pathlib import Path
+
+import pytest
+from tests.fixtures.command_line import run_superfluid
+from tests.fixtures.fake_hub import FakeHub, FakeRepository, running_hub
+from tests.fixtures.gguf_bytes import small_model
+
+from superfluid.cli.main import main
+from superfluid.version import __version__
+
+
+def test_no_command_shows_the_overview_on_stderr_and_exits_2(tmp_path: Path) -> None:
+    ended = run_superfluid(home=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "superfluid serve ./model.gguf" in ended.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["help"]])
+def test_help_shows_the_overview_on_stdout(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert re.search(r"Commands:\n  serve .*\n  help .*\n  version .*\n", captured.out)
+
+
+@pytest.mark.parametrize("arguments", [["serve", "--help"], ["serve", "-h"], ["help", "serve"], ["serve", "m", "-h"]])
+def test_help_of_a_command_is_the_same_however_asked_for(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("Usage: superfluid serve [FLAGS] [MODEL]\n")
+    assert captured.err == ""
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["-V"], ["version"]])
+def test_version_is_one_line_on_stdout(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    assert capsys.readouterr() == (f"superfluid {__version__}\n", "")
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_help_fits_the_terminal_and_groups_the_flags(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    main(["serve", "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) < min(columns, 100)
+    panels = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+    assert panels == [
+        "Model:",
+        "Listening:",
+        "Lanes and memory:",
+        "For requests that do not say (else the model's own values):",
+        "Logs and shutdown:",
+        "Other:",
+    ]
+    # Every panel's explanations start in the same column.
+    starts = {match.start(2) for line in lines if (match := re.match(r"  (-\S.*?)  +(\S)", line))}
+    assert len(starts) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["srve"], "there is no command 'srve'; the nearest is `superfluid serve`"),
+        (["serv"], "there is no command 'serv'; the nearest is `superfluid serve`"),
+        (["help", "verson"], "there is no command 'verson'; the nearest is `superfluid version`"),
+        (["./m.gguf"], "there is no command './m.gguf'; to serve that model: superfluid serve ./m.gguf"),
+        (["frobnicate"], "there is no command 'frobnicate'; there are: serve, help, version"),
+        (["--vresion"], "superfluid has no flag --vresion; the nearest is --version (`superfluid --help` lists them)"),
+        (["serve", "--port", "x"], "--port: 'x' is not a valid integer"),
+        (["serve", "--port"], "flag '--port' requires an argument"),
+        (["serve", "--flash-attn", "so"], "--flash-attn: 'so' is not one of 'auto', 'on', 'off'"),
+        (["serve", "--temperature", "3"], "--temperature must be between 0 and 2, got 3"),
+        (["serve", "--threads", "100000"], "--threads 100000 is more than the"),
+        (["version", "now"], "Got unexpected extra argument (now)"),
+    ],
+)
+def test_bad_usage_is_one_line_on_stderr_and_exits_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"error: {message}")
+    assert captured.err.count("\n") == 1
+
+
+def test_environment_fault_is_one_line_on_stderr_and_exits_1(tmp_path: Path) -> None:
+    ended = run_superfluid("pull", str(tmp_path / "absent.gguf"), home=tmp_path)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == f"error: {tmp_path / 'absent.gguf'} does not exist\n"
+
+
+def test_bad_usage_in_a_process_exits_2(tmp_path: Path) -> None:
+    ended = run_superfluid("serve", "--prot", "1", home=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "the nearest is --port" in ended.stderr
+
+
+def test_bad_model_text_exits_2(tmp_path: Path) -> None:
+    ended = run_superfluid("pull", "smollm2", home=tmp_path)
+    assert ended.returncode == 2
+    assert "neither a file nor a hub id" in ended.stderr
+
+
+def test_pull_prints_the_path_alone_on_stdout(tmp_path: Path) -> None:
+    hub = FakeHub(repositories={"org/model": FakeRepository(files={"m-Q8_0.gguf": small_model()})})
+    with running_hub(hub):
+        ended = run_superfluid("pull", "org/model", home=tmp_path, environment={"HF_ENDPOINT": hub.endpoint})
+    path = Path(ended.stdout.removesuffix("\n"))
+    assert ended.returncode == 0
+    assert path.read_bytes() == small_model()
+    assert path.is_relative_to(tmp_path / ".cache" / "huggingface" / "hub")
+    assert "fetching m-Q8_0.gguf" in ended.stderr
+    again = run_superfluid("pull", "org/model", "--offline", home=tmp_path)
+    assert (again.returncode, again.stdout) == (0, ended.stdout)
+
+
+def test_pull_of_the_embedded_model_offline_says_what_to_do(tmp_path: Path) -> None:
+    ended = run_superfluid("pull", "--offline", home=tmp_path)
+    assert ended.returncode == 1
+    assert "run `superfluid pull` with a connection" in ended.stderr
+
+
+def test_help_starts_quickly(tmp_path: Path) -> None:
+    def seconds() -> float:
+        start = time.perf_counter()
+        run_superfluid("--help", home=tmp_path)
+        return time.perf_counter() - start
+
+    assert min(seconds() for _ in range(3)) < 0.6  # 0.12 s on a quiet machine; the daemon's imports alone take longer
+
+
+def test_help_loads_no_heavy_modules(tmp_path: Path) -> None:
+    ended = run_superfluid("--help", home=tmp_path, environment={"PYTHONPROFILEIMPORTTIME": "1"})
+    for module in ("asyncio", "rich", "httpx", "numpy", "starlette", "superfluid.daemon"):
+        assert not re.search(rf"\| +{re.escape(module)}$", ended.stderr, re.MULTILINE), module
