@@ -66,17 +66,24 @@ async def test_stop_lets_a_running_stream_finish_and_accepts_nobody() -> None:
 
 
 @pytest.mark.parametrize(("drain_timeout_seconds", "at_once"), [(0, False), (60, True)])
-async def test_stop_cancels_what_still_runs(drain_timeout_seconds: float, at_once: bool) -> None:
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_stop_ends_what_still_runs_with_an_error_its_client_can_read(
+    drain_timeout_seconds: float, at_once: bool, is_stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     front = FrontEnd(ScriptedModel(lambda request: [[TextDelta(Channel.TEXT, "a", 1)], asyncio.Event()]))
     listener = bind_listener("127.0.0.1", 0)
     server = HttpServer(front.app, listener, drain_timeout_seconds=drain_timeout_seconds)
     serving = asyncio.create_task(server.serve())
-    _, writer = await asyncio.open_connection(*listener_address(listener))
-    writer.write(REQUEST)
+    reader, writer = await asyncio.open_connection(*listener_address(listener))
+    writer.write(REQUEST if is_stream else REQUEST.replace(b"true,", b"null,"))
     await asyncio.wait_for(front.model.started.wait(), 5)
     server.stop(at_once=at_once)
     await asyncio.wait_for(serving, 5)
+    answer = await asyncio.wait_for(reader.read(), 5)
     assert front.model.replies[0].cancelled.is_set()
+    assert b'"code":"shutting_down"' in answer
+    assert answer.startswith(b"HTTP/1.1 200" if is_stream else b"HTTP/1.1 503")
+    assert "Traceback" not in caplog.text
     writer.close()
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from superfluid.http.sse import EVENT_STREAM, ResponseStream, data_frame, until_hangup
+from superfluid.http.sse import EVENT_STREAM, ResponseStream, until_hangup
 
 
 class Wire:
@@ -70,8 +70,13 @@ async def test_stream_whose_keep_alive_waits_for_a_slow_reader_ends_behind_it() 
     assert wire.messages[-1]["more_body"] is False
 
 
-def test_data_frame_is_one_event() -> None:
-    assert data_frame(b"{}") == b"data: {}\n\n"
+async def test_stream_abandoned_by_a_client_that_does_not_read_gives_up() -> None:
+    wire = Wire()
+    async with ResponseStream(wire, EVENT_STREAM, 60) as stream:
+        await stream.begin(b"first")
+        wire.is_open.clear()
+        await asyncio.wait_for(stream.abandon(b"last"), 5)
+    assert wire.bodies == [b"first"]
 
 
 async def test_work_of_a_client_that_stays_runs_to_its_end() -> None:

@@ -4,6 +4,7 @@ Layers, outermost first: browser guard, API key, route, body limit (in the gener
 the way, so that nothing buffers a stream.
 """
 
+import asyncio
 import logging
 import socket
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from superfluid.clock import Clock, SystemClock
 from superfluid.config import HttpConfig
-from superfluid.errors import InternalFaultError, SuperfluidError
+from superfluid.errors import InternalFaultError, ShuttingDownError, SuperfluidError
 from superfluid.http.dialect import Dialect
 from superfluid.http.errors import openai_error_body
 from superfluid.http.generation import GenerationContext, GenerationEndpoint, RecordGeneration
@@ -94,6 +95,10 @@ class Application:
             if scope["path"] not in OPEN_PATHS:
                 self._authenticator.check(scope)
             await self._router(scope, receive, response)
+        except asyncio.CancelledError:
+            # Only the server cancels a request, when the time to drain is up: this is the request's end, not an error.
+            if not response.has_started:
+                await _refuse(response, ShuttingDownError("the server is shutting down"))
         except Exception as error:
             # Supervision point: whatever a request runs into ends this request only. A failure inside a begun answer
             # goes up to the server, which closes the connection.

@@ -12,7 +12,7 @@ from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
 from superfluid.clock import Clock
-from superfluid.errors import EngineFaultError, InternalFaultError, SuperfluidError
+from superfluid.errors import EngineFaultError, InternalFaultError, ShuttingDownError, SuperfluidError
 from superfluid.http.bodies import ClientGoneError, parse_body, read_body
 from superfluid.http.collect import CollectedReply, ReplyCollector, ReplyProgress
 from superfluid.http.dialect import Dialect, Exchange, Opening, StreamWriter
@@ -103,7 +103,12 @@ class GenerationEndpoint:
             writer = exchange.stream_writer(opening, progress)
             async with ResponseStream(send, exchange.framing, self._context.keepalive_seconds) as stream:
                 await stream.begin(writer.begin())
-                last_frames = await self._deliver(reply, stream, writer, progress, span)
+                try:
+                    last_frames = await self._deliver(reply, stream, writer, progress, span)
+                except asyncio.CancelledError:
+                    reply.cancel()
+                    await stream.abandon(writer.fail(ShuttingDownError("the server is shutting down")))
+                    raise
                 if progress.finished is not None:
                     self._record(f"{self._dialect.route} (stream)", opening, meter)
                 await stream.finish(last_frames)

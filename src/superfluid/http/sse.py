@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -10,12 +11,7 @@ from starlette.types import Receive, Send
 from superfluid.http.dialect import Framing
 
 EVENT_STREAM = Framing(content_type=b"text/event-stream; charset=utf-8", keepalive=b": keep-alive\n\n")
-DONE_FRAME = b"data: [DONE]\n\n"
-
-
-def data_frame(payload: bytes) -> bytes:
-    """One event. ``payload`` is JSON, so it holds no line break."""
-    return b"data: " + payload + b"\n\n"
+FAREWELL_SECONDS = 0.5
 
 
 async def until_hangup(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
@@ -94,6 +90,13 @@ class ResponseStream:
             if self._keepalive is not None:
                 self._keepalive.cancel()
             await self._send({"type": "http.response.body", "body": frames, "more_body": False})
+
+    async def abandon(self, frames: bytes) -> None:
+        """``finish`` for a task that is being cancelled: gives up on a client that does not read. The server sends
+        nothing to one that has hung up."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await self.finish(frames)
 
     async def _keep_alive(self) -> None:
         while True:
