@@ -38,9 +38,44 @@ class Tokenizer(Protocol):
         ...
 
 
+class TemplateSource(Struct, frozen=True):
+    """What a model file says of its chat template: the texts of both variants, and of the tokens templates may name."""
+
+    default: str | None = None
+    tool_use: str | None = None
+    bos_text: str = ""
+    eos_text: str = ""
+
+
+class ModelVocabulary(Tokenizer, Protocol):
+    """What the codec needs of a vocabulary beyond what everybody may use."""
+
+    @property
+    def template_source(self) -> TemplateSource: ...
+
+    @property
+    def control_tokens(self) -> frozenset[int]:
+        """Markers that are never shown to a reader (control tokens; user-defined ones are ordinary output)."""
+        ...
+
+    @property
+    def strips_text_before(self) -> frozenset[int]:
+        """Markers that swallow the whitespace before them."""
+        ...
+
+    @property
+    def strips_text_after(self) -> frozenset[int]:
+        """Markers that swallow the whitespace behind them."""
+        ...
+
+    def encode_fragment(self, text: str, *, follows_marker: bool) -> list[int]:
+        """As ``encode_text`` for a piece from the middle of a stream. Some vocabularies put a space behind a marker."""
+        ...
+
+
 class Rendered(Struct, frozen=True):
-    """A rendered conversation. ``message_ends[i]`` is where message i's span ends in ``tokens``; what follows the last is the
-    assistant header. Ends are equal to the last one if the template does not render message by message."""
+    """A rendered conversation. ``message_ends[i]`` is where message i's span ends in ``tokens``; what follows the last
+    is the assistant header. Ends are equal to the last one if the template does not render message by message."""
 
     tokens: list[int]
     message_ends: list[int]
@@ -61,8 +96,8 @@ class ChatCodec(Protocol):
         ...
 
     def render(self, prompt: ChatPrompt) -> Rendered:
-        """Raises TemplateRefusedError if the template refuses, fails or takes too long; UnsupportedInputError if the model has
-        no chat template."""
+        """Raises TemplateRefusedError if the template refuses, fails or takes too long; UnsupportedInputError if the
+        model has no chat template."""
         ...
 
     def reply_parser(self, *, parse_tools: bool, opening: Sequence[int] = ()) -> "ReplyParser":
@@ -73,17 +108,30 @@ class ChatCodec(Protocol):
 class Run(Struct, frozen=True):
     """A run of decoded text on a channel (numbers of ``domain.reply.Channel``), markers removed.
 
-    ``is_closed`` marks the run at which a tool-call block ended. ``raw`` of a closed block is its whole text.
+    ``is_closed`` marks the run at which a block (reasoning, tool call) ended; a block that the reply's end cuts off is
+    not closed. ``raw`` of a tool-call block that ended either way is its whole text. ``tokens`` counts the tokens that
+    belong to the run, markers included: over a reply, the runs' counts add up to what was fed.
     """
 
     channel: int
     text: str
     is_closed: bool = False
     raw: str = ""
+    tokens: int = 0
 
 
 class ReplyParser(Protocol):
     """Splits one reply's tokens into runs, incrementally. Not thread-safe; cheap enough for the event loop."""
+
+    @property
+    def tool_call_markers(self) -> tuple[str, str] | None:
+        """The texts around a tool call, or ``None`` if no run will be on that channel."""
+        ...
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether the newest token ended inside a character, whose text comes later."""
+        ...
 
     def feed(self, tokens: Sequence[int]) -> list[Run]: ...
 
@@ -95,12 +143,14 @@ class ReplyParser(Protocol):
 class TurnCodec(Protocol):
     """Writes single turns, for sessions that grow message by message. CPU work: not on the event loop.
 
-    All of it is derived from the model's template once, at load, by rendering probes. Client text can never forge a marker.
+    All of it is derived from the model's template once, at load, by rendering probes. Client text can never forge a
+    marker.
     """
 
     @property
     def has_turns(self) -> bool:
-        """Whether the template writes a conversation turn by turn. If not, the methods below raise UnsupportedInputError."""
+        """Whether the template writes a conversation turn by turn. If not, the methods below raise
+        UnsupportedInputError."""
         ...
 
     @property
@@ -109,7 +159,8 @@ class TurnCodec(Protocol):
         ...
 
     def prologue(self, role: int) -> list[int]:
-        """What comes before a session's first turn if that turn has ``role``: BOS, the template's default system turn."""
+        """What comes before a session's first turn if that turn has ``role``: BOS, the template's default system
+        turn."""
         ...
 
     def separator(self) -> list[int]:
