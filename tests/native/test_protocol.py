@@ -9,6 +9,7 @@ from tests.fixtures import session_tables as tables
 from superfluid.domain import events, wire_types
 from superfluid.domain.reply import Channel, Finish
 from superfluid.domain.request import QosClass
+from superfluid.domain.state import CallState
 from superfluid.native import protocol, requests, responses, schema
 from superfluid.native.schema import Shape, describe
 
@@ -106,7 +107,7 @@ def test_purge_mode_lists_its_names_in_wire_order() -> None:
         ),
         (events.ToolOutcomeCode, {"FAILED": 1, "CANCELLED": 2}),
         (
-            responses.LedgerState,
+            CallState,
             {
                 "OPEN": 0,
                 "CANCEL_REQUESTED": 1,

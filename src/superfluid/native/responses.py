@@ -12,18 +12,6 @@ from superfluid.domain.events import Event, GenParams
 from superfluid.domain.wire_types import U8, U32, U64, Bytes16, MayBeMissing
 
 
-class LedgerState(enum.IntEnum):
-    """Where a tool call stands."""
-
-    OPEN = 0
-    CANCEL_REQUESTED = 1
-    SUCCEEDED = 2
-    FAILED = 3
-    CANCELLED = 4
-    EXPIRED = 5
-    CANCELLED_WITH_LATE_EFFECT = 6
-
-
 class ParkEncoding(enum.IntEnum):
     """How precisely a parked state is kept."""
 
@@ -95,7 +83,7 @@ class Inspection(Struct, frozen=True, gc=False):
 
 
 class LedgerEntry(Struct, frozen=True, gc=False):
-    """A tool call's standing. ``state`` is a ``LedgerState``; ``cancel_requested`` stays true once it was."""
+    """A tool call's standing. ``state`` is a ``domain.state.CallState``; ``cancel_requested`` stays true once it was."""
 
     name: str
     arguments: str
