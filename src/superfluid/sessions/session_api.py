@@ -1,0 +1,121 @@
+"""The session API's use cases as its transports see them. Implemented by ``sessions/api.py``; tests use a scripted one.
+
+Methods raise the leaf that says why: SessionNotFoundError, SessionBusyError, SessionRefusedError, StoreUnavailableError,
+DamagedRecordError, ModelLoadingError, UnsupportedInputError, ... What they return is durable.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from superfluid.domain.events import Event, GenParams, RebaseEdit
+from superfluid.domain.reply import Channel, Finish
+from superfluid.domain.state import SessionState, ToolCallEntry
+from superfluid.store.interface import SessionRow
+
+
+class ProvisionalText(Struct, frozen=True):
+    """Text or reasoning ahead of its commit."""
+
+    channel: Channel
+    text: str
+
+
+class TurnEnded(Struct, frozen=True):
+    """The last item of a turn that did not fail. ``warm_prefix`` counts prompt tokens that were not prefilled."""
+
+    tokens_generated: int
+    finish: Finish
+    warm_prefix: int
+
+
+TurnItem = Event | ProvisionalText | TurnEnded
+EndReason = Literal["unsubscribed", "lagged", "publisher closed", "purged"]
+
+
+class Turn(Protocol):
+    """A generation on a session.
+
+    Iterating yields non-empty batches: durable ``Generated``, ``ToolUse`` and ``ToolParseFailure`` events in id order, text
+    ahead of them if it was asked for, last a ``TurnEnded``. A failure raises out of the iteration. ``cancel`` must be
+    called when the reader goes away early; it never hurts.
+    """
+
+    def __aiter__(self) -> AsyncIterator[list[TurnItem]]: ...
+
+    def cancel(self) -> None: ...
+
+
+class Subscription(Protocol):
+    """A session's events from a cursor on: the backlog, then live, nothing twice and nothing missed.
+
+    Iterating yields non-empty batches of events and provisional text until the subscription ends; ``end_reason`` then says
+    why. At most 1,024 items wait for a slow reader; one more ends it as ``lagged`` after what waits was read.
+    """
+
+    @property
+    def sub_id(self) -> int: ...
+
+    @property
+    def end_reason(self) -> EndReason | None: ...
+
+    def __aiter__(self) -> AsyncIterator[list[Event | ProvisionalText]]: ...
+
+    def close(self) -> None:
+        """Ends it as ``unsubscribed``; what waits is dropped."""
+        ...
+
+
+class Inspected(Struct, frozen=True):
+    """A whole session. ``state`` is a snapshot: it does not change afterwards."""
+
+    row: SessionRow
+    state: SessionState
+    is_generating: bool
+    events: list[Event]
+    store_id: bytes
+
+
+class SessionApi(Protocol):
+    """Everything a client of the session API can ask for at this stage."""
+
+    async def create(self, parent: int | None, params: GenParams) -> int: ...
+
+    async def append(self, session: int, text: str | None, span: Sequence[int]) -> Event: ...
+
+    async def append_message(self, session: int, role: int, text: str) -> Event: ...
+
+    async def append_system(self, session: int, text: str | None, tools: Sequence[str]) -> Event: ...
+
+    async def append_tool_result(self, session: int, call_id: int, content: str) -> Event: ...
+
+    async def open_tool_calls(self, session: int) -> list[tuple[int, ToolCallEntry]]: ...
+
+    async def read(self, session: int, cursor: int) -> list[Event]: ...
+
+    async def session_rows(self, *, include_archived: bool) -> list[SessionRow]:
+        """Live sessions by id."""
+        ...
+
+    async def inspect(self, session: int) -> Inspected: ...
+
+    async def fork(self, session: int, at_event: int, params: GenParams | None) -> int: ...
+
+    async def trim(self, session: int, to_event: int) -> int: ...
+
+    async def rebase(self, session: int, edits: Sequence[RebaseEdit], params: GenParams | None) -> int: ...
+
+    async def generate(self, session: int, max_tokens: int, *, wants_provisional: bool = False) -> Turn:
+        """Returns once the generation is accepted. ``max_tokens`` 0 yields an empty turn at once."""
+        ...
+
+    async def cancel(self, session: int) -> None:
+        """Raises SessionRefusedError (``no generation in flight``) on an idle session."""
+        ...
+
+    async def subscribe(self, session: int, cursor: int, *, wants_provisional: bool) -> Subscription: ...
+
+    async def metrics_text(self) -> str: ...
+
+    async def set_log_level(self, directive: str) -> None: ...
