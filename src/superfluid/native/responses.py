@@ -83,7 +83,7 @@ class Inspection(Struct, frozen=True, gc=False):
 
 
 class LedgerEntry(Struct, frozen=True, gc=False):
-    """A tool call's standing. ``state`` is a ``domain.state.CallState``; ``cancel_requested`` stays true once it was."""
+    """A tool call's standing. ``state`` is a ``domain.state.CallState``; ``cancel_requested`` stays true once set."""
 
     name: str
     arguments: str
