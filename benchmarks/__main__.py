@@ -1,0 +1,157 @@
+"""``python -m benchmarks``: runs the comparisons in interleaved rounds, prints the table and keeps every sample."""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from benchmarks.client import BenchmarkError
+from benchmarks.prompts import Vocabulary
+from benchmarks.report import markdown
+from benchmarks.samples import Sample
+from benchmarks.scenarios import SCENARIOS
+from benchmarks.servers import running
+from benchmarks.settings import CONTENDERS, BenchSettings, Contender, quick
+from superfluid.config import home_directory
+from superfluid.errors import PullError
+from superfluid.models.embedded import fetch_embedded_model
+from superfluid.models.progress import LineProgress
+
+OUTPUT = Path(__file__).resolve().parent / "out"
+DECODE_MODES = {"decode-greedy": "greedy", "decode-sampled": "sampled"}
+
+
+def main() -> int:
+    """Exit code 0 when everything asked for was measured, 1 when a contender failed (the rest is still shown)."""
+    options = parse()
+    settings = settings_of(options)
+    samples: list[Sample] = []
+    failures: list[str] = []
+    environment = describe_environment(settings)
+    with Vocabulary(settings.model) as vocabulary:
+        for scenario, round_index, contender in schedule(options, settings.rounds):
+            note(f"{scenario}, round {round_index + 1} of {settings.rounds}: {contender}")
+            try:
+                samples += measure(scenario, contender, settings, vocabulary, round_index)
+            except BenchmarkError as error:
+                failures.append(f"{scenario}, {contender}: {error}")
+                note(f"FAILED: {error}")
+    print(markdown(samples))
+    print("\n" + "; ".join(f"{key}: {value}" for key, value in environment.items()))
+    for failure in failures:
+        print(f"FAILED {failure}")
+    note(f"every sample: {save(samples, environment, failures)}")
+    return 1 if failures else 0
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--model", type=Path, help="a GGUF file (default: the embedded model)")
+    parser.add_argument("--only", action="append", choices=list(SCENARIOS), help="run this scenario (repeatable)")
+    parser.add_argument("--contender", action="append", choices=CONTENDERS, help="run this contender (repeatable)")
+    parser.add_argument("--rounds", type=int, help="interleaved rounds (default 5)")
+    parser.add_argument("--threads", type=int, default=2, help="threads of every contender's engine (default 2)")
+    parser.add_argument("--quick", action="store_true", help="one round of short streams: does it all work?")
+    return parser.parse_args()
+
+
+def settings_of(options: argparse.Namespace) -> BenchSettings:
+    model: Path = options.model or embedded_model()
+    settings = BenchSettings(model=model.resolve(), threads=options.threads, rounds=options.rounds or 5)
+    return quick(settings) if options.quick else settings
+
+
+def embedded_model() -> Path:
+    """The default model, fetched on first use."""
+    try:
+        return fetch_embedded_model(home_directory(os.environ), LineProgress(sys.stderr))
+    except PullError as error:
+        raise SystemExit(f"bench: {error.message}") from error
+
+
+def schedule(options: argparse.Namespace, rounds: int) -> Iterator[tuple[str, int, Contender]]:
+    """Scenario by scenario, round by round; every other round in reverse order, so that drift hits all alike."""
+    contenders: list[Contender] = [name for name in CONTENDERS if not options.contender or name in options.contender]
+    for scenario in options.only or SCENARIOS:
+        for round_index in range(rounds):
+            for contender in contenders if round_index % 2 == 0 else reversed(contenders):
+                yield scenario, round_index, contender
+
+
+def measure(
+    scenario: str, contender: Contender, settings: BenchSettings, vocabulary: Vocabulary, round_index: int
+) -> list[Sample]:
+    """Starts the contender, measures, stops it. Raises BenchmarkError."""
+    if contender == "bare loop":
+        measures = bare_loop(scenario, settings)
+    else:
+        with running(contender, settings) as server:
+            measures = SCENARIOS[scenario](server, settings, vocabulary, round_index)
+    return [Sample(scenario, case, metric, contender, round_index, value) for case, metric, value in measures]
+
+
+def bare_loop(scenario: str, settings: BenchSettings) -> list[tuple[str, str, float]]:
+    """The loop knows decode rates only."""
+    mode = DECODE_MODES.get(scenario)
+    if mode is None:
+        return []
+    command = [sys.executable, "-m", "benchmarks.bare_loop", "--model", str(settings.model), "--mode", mode]
+    command += ["--clients", *map(str, settings.client_counts), "--lanes", str(settings.lanes)]
+    command += ["--window", str(settings.window_tokens), "--threads", str(settings.threads)]
+    command += ["--prompt-tokens", str(settings.short_prompt_tokens), "--steps", str(settings.decode_tokens)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BenchmarkError(f"the bare loop failed: {done.stderr[-1000:]}")
+    rates: dict[str, float] = json.loads(done.stdout)
+    return [(f"{clients} clients", "decode_tokens_per_second", rate) for clients, rate in rates.items()]
+
+
+def describe_environment(settings: BenchSettings) -> dict[str, Any]:
+    """What somebody else needs to know to compare."""
+    versions = {name: metadata.version(name) for name in ("llama-cpp-python", "xllamacpp")}
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "model": settings.model.name,
+        "lanes": settings.lanes,
+        "window": settings.window_tokens,
+        "threads": settings.threads,
+        "rounds": settings.rounds,
+        "cores": os.cpu_count(),
+        "machine": f"{platform.system()} {platform.machine()} {processor_name()}".strip(),
+        "python": platform.python_version(),
+        "load at start": round(os.getloadavg()[0], 2),
+        "commit": commit.stdout.strip() or "unknown",
+    } | versions
+
+
+def processor_name() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if not cpuinfo.exists():
+        return platform.processor()
+    names = [
+        line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
+    ]
+    return names[0] if names else ""
+
+
+def save(samples: list[Sample], environment: dict[str, Any], failures: list[str]) -> Path:
+    OUTPUT.mkdir(exist_ok=True)
+    path = OUTPUT / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
+    document = {"environment": environment, "failures": failures, "samples": [sample.as_json() for sample in samples]}
+    path.write_text(json.dumps(document, indent=1))
+    return path
+
+
+def note(text: str) -> None:
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""Micro-benchmarks of single parts, each runnable as ``python -m benchmarks.micro.<name>``."""

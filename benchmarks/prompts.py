@@ -1,0 +1,64 @@
+"""Prompts of an exact number of tokens, the same for every contender and different for every seed."""
+
+import ctypes
+import random
+from pathlib import Path
+from types import TracebackType
+
+import llama_cpp.llama_cpp as llama
+
+from benchmarks.quiet import silence_llama
+
+_WORDS = tuple(
+    """time people water light house morning river paper music garden window children winter story country road mountain
+    letter summer market bread kitchen forest teacher village weather station island bridge picture doctor animal
+    question answer number table evening friend travel engine silver copper little early quiet open bright slowly
+    often again under between always never together""".split()  # noqa: SIM905 - a list of a hundred quotes reads worse
+)
+
+
+class Vocabulary:
+    """The model's vocabulary, without its weights. A context manager."""
+
+    def __init__(self, model: Path) -> None:
+        llama.llama_backend_init()
+        silence_llama()
+        params = llama.llama_model_default_params()
+        params.vocab_only = True
+        self._model = llama.llama_model_load_from_file(str(model).encode(), params)
+        if not self._model:
+            raise FileNotFoundError(f"llama.cpp cannot read the vocabulary of {model}")
+        self._vocabulary = llama.llama_model_get_vocab(self._model)
+
+    def __enter__(self) -> "Vocabulary":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        llama.llama_model_free(self._model)
+
+    def encode(self, text: str, *, is_template: bool = False) -> list[int]:
+        """Token ids of ``text``; ``is_template`` reads markers such as ``<|im_start|>`` as what they stand for."""
+        data = text.encode()
+        room = len(data) + 8
+        tokens = (ctypes.c_int32 * room)()
+        count = llama.llama_tokenize(self._vocabulary, data, len(data), tokens, room, False, is_template)
+        assert count >= 0, "a token is at least one byte, so the room sufficed"
+        return list(tokens[:count])
+
+    def text_of(self, token_count: int, seed: int) -> str:
+        """Words that make exactly ``token_count`` tokens; different from the first word on for another seed."""
+        source = random.Random(seed)
+        words = [source.choice(_WORDS) for _ in range(token_count)]
+        while (count := len(self.encode(" ".join(words)))) != token_count:
+            if count > token_count:
+                words.pop()
+            else:
+                words.append(source.choice(_WORDS))
+        return " ".join(words)
+
+
+def chat_prefix(system: str) -> str:
+    """What two ChatML conversations with this system message have in common, up to the first user message's text."""
+    return f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n"

@@ -1,0 +1,142 @@
+"""The servers under comparison as child processes on loopback: start, wait until they answer, ask, stop."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.client import Address, BenchmarkError
+from benchmarks.settings import BenchSettings, Contender
+
+START_SECONDS = 120.0
+STOP_SECONDS = 20.0
+CHAT_PATH = "/v1/chat/completions"
+_PREFILL_SERIES = {
+    "superfluid": "superfluid_prefill_tokens_total",
+    "llama-server": "llamacpp:prompt_tokens_total",
+}
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """A server that answers. ``pid`` is the process that was started: superfluid's daemon, or all of another one."""
+
+    contender: Contender
+    address: Address
+    pid: int
+    model_name: str
+    is_one_at_a_time: bool
+
+    def request(self, messages: list[dict[str, str]], max_tokens: int, **fields: Any) -> dict[str, Any]:
+        """A streaming chat completion that runs to ``max_tokens`` unless a field says otherwise."""
+        body: dict[str, Any] = {
+            "model": self.model_name,
+            "messages": messages,
+            "max_tokens": max_tokens,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "ignore_eos": True,
+        }
+        return body | fields
+
+    def prefilled_tokens(self) -> float | None:
+        """Prompt tokens that the engine has run since the start, or None if the server does not tell."""
+        series = _PREFILL_SERIES.get(self.contender)
+        if series is None:
+            return None
+        page = _get(self.address, "/metrics")
+        match = re.search(rf"^{re.escape(series)}(?:\{{[^}}]*\}})? ([0-9.eE+]+)$", page, re.MULTILINE)
+        if match is None:
+            raise BenchmarkError(f"{self.contender} has no {series} on its metrics page")
+        return float(match.group(1))
+
+
+def command_of(contender: Contender, settings: BenchSettings, port: int) -> list[str]:
+    """The command line that serves the model with these settings."""
+    lanes, window, threads = str(settings.lanes), str(settings.window_tokens), str(settings.threads)
+    model = str(settings.model)
+    match contender:
+        case "superfluid":
+            flags = ["--http", f"127.0.0.1:{port}", "--max-batch", lanes, "--max-context", window, "--threads", threads]
+            return [sys.executable, "-m", "superfluid.cli.main", "serve", model, *flags, "--no-tui"]
+        case "llama-server":
+            flags = ["--port", str(port), "--lanes", lanes, "--window", window, "--threads", threads]
+            return [sys.executable, "-m", "benchmarks.llama_server_process", "--model", model, *flags]
+        case "llama-cpp-python":
+            flags = ["--host", "127.0.0.1", "--port", str(port), "--n_ctx", window, "--n_threads", threads]
+            more = ["--n_threads_batch", threads, "--interrupt_requests", "False", "--flash_attn", "True"]
+            return [sys.executable, "-m", "llama_cpp.server", "--model", model, *flags, *more]
+        case "bare loop":
+            raise ValueError("the bare loop is no server")
+
+
+@contextmanager
+def running(contender: Contender, settings: BenchSettings) -> Iterator[RunningServer]:
+    """Starts the server, yields it when it answers, and ends it. Raises BenchmarkError with its output otherwise."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="superfluid-bench-") as home:
+        log = Path(home) / "server.log"
+        environment = os.environ | {"SUPERFLUID_HOME": home, "PYTHONUNBUFFERED": "1"}
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command_of(contender, settings, port), stdout=output, stderr=subprocess.STDOUT, env=environment
+            )
+        try:
+            yield wait_until_ready(contender, process, Address("127.0.0.1", port), log)
+        finally:
+            stop(process)
+
+
+def wait_until_ready(
+    contender: Contender, process: "subprocess.Popen[bytes]", address: Address, log: Path
+) -> RunningServer:
+    """Polls until the server names its model and, if it has a health page, says that it is well."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        try:
+            if contender != "llama-cpp-python":
+                _get(address, "/health")
+            models = json.loads(_get(address, "/v1/models"))
+        except (OSError, urllib.error.URLError):
+            time.sleep(0.1)
+            continue
+        name = str(models["data"][0]["id"])
+        return RunningServer(contender, address, process.pid, name, contender == "llama-cpp-python")
+    raise BenchmarkError(f"{contender} did not start; its last words:\n{log.read_text(errors='replace')[-2000:]}")
+
+
+def stop(process: "subprocess.Popen[bytes]") -> None:
+    """Ends the server politely, then for certain."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _get(address: Address, path: str) -> str:
+    with urllib.request.urlopen(f"http://{address.host}:{address.port}{path}", timeout=10) as reply:
+        text: str = reply.read().decode()
+        return text
