@@ -1,9 +1,12 @@
 import re
+import signal
+import socket
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from tests.fixtures.command_line import run_superfluid
+from tests.fixtures.command_line import COMMAND, clean_environment, run_superfluid
 from tests.fixtures.fake_hub import FakeHub, FakeRepository, running_hub
 from tests.fixtures.gguf_bytes import small_model
 
@@ -125,6 +128,23 @@ def test_pull_of_the_embedded_model_offline_says_what_to_do(tmp_path: Path) -> N
     ended = run_superfluid("pull", "--offline", home=tmp_path)
     assert ended.returncode == 1
     assert "run `superfluid pull` with a connection" in ended.stderr
+
+
+def test_interrupted_pull_is_one_line_and_exits_1(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent_hub:
+        endpoint = f"http://127.0.0.1:{silent_hub.getsockname()[1]}"
+        process = subprocess.Popen(
+            [*COMMAND, "pull", "org/model"],
+            env=clean_environment(tmp_path) | {"HF_ENDPOINT": endpoint},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        connection, _ = silent_hub.accept()
+        with connection:
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert errors.strip() == "error: interrupted"
 
 
 def test_help_starts_quickly(tmp_path: Path) -> None:

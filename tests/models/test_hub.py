@@ -212,6 +212,15 @@ def test_pull_through_a_file_server_keeps_the_token_from_it(puller: Puller, hub:
     assert [seen.authorization for seen in file_server.requests] == [None]
 
 
+@pytest.mark.parametrize("has_linked_headers", [True, False])
+def test_pull_asks_the_hub_alone_what_a_file_is(puller: Puller, hub: FakeHub, has_linked_headers: bool) -> None:
+    hub.has_linked_headers = has_linked_headers
+    with running_hub(FakeHub(repositories=hub.repositories)) as file_server:
+        hub.file_server = file_server.endpoint
+        puller.pull()
+    assert {seen.method for seen in file_server.requests} == {"GET"}
+
+
 def test_pull_of_a_renamed_repository_follows_the_hub(puller: Puller, hub: FakeHub) -> None:
     hub.repositories["org/old"] = FakeRepository(files={"m-Q4_K_M.gguf": Q4}, moved_to=REPOSITORY)
     assert puller.pull(repository="org/old")[0].read_bytes() == Q4

@@ -172,16 +172,16 @@ class _Hub:
     def facts(self, commit: str, file: HubFile) -> _FileFacts:
         """What the hub says of a file's content.
 
-        The headers that count are the hub's own, not those of the file server it redirects to, so only redirects within
-        the hub (a renamed repository) are followed.
+        The headers that count are the hub's own, not those of the file server it redirects to. Only redirects within
+        the hub (a renamed repository) are followed, also because the token must not leave it.
         """
         url = self.file_url(commit, file.path)
         for _ in range(_MAX_REDIRECTS):
             response = self._request("HEAD", url, headers={"Accept-Encoding": "identity"})
-            location = response.headers.get("Location", "")
-            if not response.is_redirect or ("X-Linked-ETag" in response.headers and "://" in location):
+            following = urljoin(url, response.headers.get("Location", ""))
+            if not response.is_redirect or not following.startswith(f"{self._endpoint}/"):
                 break
-            url = urljoin(url, location)
+            url = following
         if response.status_code >= 400:
             raise self._refusal(response, file.path)
         etag = response.headers.get("X-Linked-ETag") or response.headers.get("ETag")
