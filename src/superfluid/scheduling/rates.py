@@ -12,8 +12,9 @@ GAP_SHARE_OF_STEP: Final = 0.25
 """What one more run of lane ids costs, as a share of a decode step: 5 of about 20 ms with llama.cpp on two cores."""
 
 _ASSUMED_PREFILL_SECONDS: Final = 0.005
-_ASSUMED_SAVE_SECONDS: Final = 30e-6
-_ASSUMED_RESTORE_SECONDS: Final = 6e-6
+_ASSUMED_SAVE_SHARE: Final = 1 / 200
+_ASSUMED_RESTORE_SHARE: Final = 1 / 1000
+"""Of a token's prefill. They are those of llama.cpp on a CPU; where they are too kind, the first transfer tells."""
 
 
 class Rates:
@@ -32,11 +33,13 @@ class Rates:
 
     @property
     def save_seconds_per_token(self) -> float:
-        return _ASSUMED_SAVE_SECONDS if self._save is None else self._save
+        return self.prefill_seconds_per_token * _ASSUMED_SAVE_SHARE if self._save is None else self._save
 
     @property
     def restore_seconds_per_token(self) -> float:
-        return _ASSUMED_RESTORE_SECONDS if self._restore is None else self._restore
+        if self._restore is None:
+            return self.prefill_seconds_per_token * _ASSUMED_RESTORE_SHARE
+        return self._restore
 
     def decode_seconds(self, lanes: int) -> float:
         """Of one step over ``lanes`` lanes; an unseen count is scaled from the nearest seen one. 0 if none was seen."""

@@ -3,7 +3,7 @@
 ``plan`` and ``complete`` alternate; ``submit`` and ``cancel`` come between a ``complete`` and the next ``plan``.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from superfluid.scheduling.plan import Admitted, Chunk, Retired, StepOutcome, St
 from superfluid.scheduling.prefix import PrefixIndex
 from superfluid.scheduling.rates import Rates
 from superfluid.scheduling.sequence import Lane, Sequence, Tokens
-from superfluid.scheduling.statistics import SchedulerCounters, SchedulerStatistics, blocks, copy_of
+from superfluid.scheduling.statistics import SchedulerCounters, SchedulerStatistics, blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +129,10 @@ class Scheduler:
         assert sequence is not None
         return sequence
 
+    def lane_lengths(self) -> list[int]:
+        """Tokens that each lane's KV holds, by lane."""
+        return [lane.length for lane in self._lanes]
+
     def statistics(self) -> SchedulerStatistics:
         return SchedulerStatistics(
             queue_depth=self._admission.queue_depth(),
@@ -138,7 +142,7 @@ class Scheduler:
             pool_blocks_total=len(self._lanes) * blocks(self._settings.window_tokens),
             host_cache_bytes=self._index.size_bytes,
             host_cache_entries=len(self._index),
-            counters=copy_of(self._counters),
+            counters=replace(self._counters),
         )
 
     def check_integrity(self) -> None:

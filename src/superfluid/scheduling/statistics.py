@@ -1,6 +1,6 @@
 """What the scheduler counts, and the frozen record in which it says so. Pure; lives in the worker."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 BLOCK_TOKENS: Final = 256
@@ -33,10 +33,6 @@ class SchedulerStatistics:
     host_cache_bytes: int
     host_cache_entries: int
     counters: SchedulerCounters
-
-
-def copy_of(counters: SchedulerCounters) -> SchedulerCounters:
-    return SchedulerCounters(**asdict(counters))
 
 
 def blocks(tokens: int) -> int:

@@ -1,0 +1,41 @@
+"""Loads the engine that the settings name. Each is imported only when it is chosen. Runs in the worker."""
+
+from pathlib import Path
+from typing import assert_never
+
+from superfluid.engine.interface import Engine
+from superfluid.worker.protocol import EngineSettings
+
+
+def load_engine(settings: EngineSettings) -> Engine:
+    """Blocks until the model is loaded. Raises ModelFileError, ModelLoadError, EngineLibraryError or UsageError."""
+    match settings.engine:
+        case "fake":
+            return _load_fake(settings)
+        case "llamacpp":
+            return _load_llama(settings)
+        case _:
+            assert_never(settings.engine)
+
+
+def _load_fake(settings: EngineSettings) -> Engine:
+    from superfluid.engine.fake import FakeEngine
+    from superfluid.engine.fake_script import load_script
+
+    script = load_script(Path(settings.model)) if settings.model else None
+    return FakeEngine(script, lanes=settings.lanes, window_tokens=settings.window_tokens, threads=settings.threads or 1)
+
+
+def _load_llama(settings: EngineSettings) -> Engine:
+    from superfluid.engine.llama import LlamaEngine, LlamaOptions
+
+    options = LlamaOptions(
+        lanes=settings.lanes,
+        window_tokens=settings.window_tokens,
+        threads=settings.threads,
+        gpu_layers=settings.gpu_layers,
+        flash_attention=settings.flash_attention,
+        library=Path(settings.library_path) if settings.library_path else None,
+        is_log_kept=settings.is_engine_log_kept,
+    )
+    return LlamaEngine(Path(settings.model), options)

@@ -1,0 +1,230 @@
+"""Carries a plan out on the engine: transfers, decode rows, the prompt chunk, sampling. Runs in the worker's tick loop.
+
+Logits are sampled where the engine left them, before its next call; nothing copies a row of the vocabulary.
+"""
+
+import logging
+import math
+from collections.abc import Sequence as Rows
+from dataclasses import dataclass, field
+
+import msgspec
+
+from superfluid.clock import Clock
+from superfluid.domain.job import Job
+from superfluid.domain.request import SamplingParams
+from superfluid.engine.interface import Engine, Logits, Row, StepResult
+from superfluid.engine.sampling import PENALTY_WINDOW_TOKENS, Sampler
+from superfluid.errors import EngineFaultError
+from superfluid.scheduling.plan import Chunk, DecodeLane, Drawn, PlaceJob, SaveLane, StepOutcome, StepPlan
+from superfluid.scheduling.scheduler import Scheduler
+from superfluid.scheduling.sequence import Sequence
+from superfluid.worker.host_cache import HostCache
+from superfluid.worker.protocol import TokenScores
+
+_logger = logging.getLogger("superfluid_daemon::engine")
+
+
+@dataclass(slots=True)
+class Execution:
+    """What came of a plan, being filled. ``scores`` are those of jobs that asked for logprobs; ``faults`` say why the
+    jobs of ``faulted`` failed. Durations in seconds."""
+
+    drawn: list[Drawn] = field(default_factory=list)
+    replayed: list[int] = field(default_factory=list)
+    chunk_completed: int = 0
+    cold_lanes: list[int] = field(default_factory=list)
+    lost_entries: list[int] = field(default_factory=list)
+    entry_bytes: dict[int, int] = field(default_factory=dict)
+    faults: dict[int, str] = field(default_factory=dict)
+    scores: dict[int, TokenScores] = field(default_factory=dict)
+    save_seconds: float = 0.0
+    restore_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    chunk_seconds: float = 0.0
+    sample_seconds: float = 0.0
+
+    @property
+    def engine_seconds(self) -> float:
+        return self.save_seconds + self.restore_seconds + self.decode_seconds + self.chunk_seconds
+
+    def outcome(self) -> StepOutcome:
+        return StepOutcome(
+            drawn=tuple(self.drawn),
+            chunk_completed=self.chunk_completed,
+            cold_lanes=tuple(self.cold_lanes),
+            lost_entries=tuple(self.lost_entries),
+            faulted=tuple(self.faults),
+            decode_seconds=self.decode_seconds,
+            chunk_seconds=self.chunk_seconds,
+            entry_bytes=self.entry_bytes,
+            replayed=tuple(self.replayed),
+            save_seconds=self.save_seconds,
+            restore_seconds=self.restore_seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Draws:
+    """How a job's tokens are drawn, settled once."""
+
+    params: SamplingParams
+    is_penalizing: bool
+    top_n: int | None
+
+
+class Executor:
+    """One per worker. Belongs to the engine's thread. Reads the scheduler's running sequences and changes none."""
+
+    def __init__(self, engine: Engine, scheduler: Scheduler, clock: Clock) -> None:
+        self._engine = engine
+        self._scheduler = scheduler
+        self._clock = clock
+        self._host = HostCache()
+        self._sampler = Sampler(engine.facts.vocabulary_tokens, engine.unpenalized)
+        self._ends = engine.end_of_generation
+        self._draws: dict[int, _Draws] = {}
+
+    @property
+    def host_cache(self) -> HostCache:
+        return self._host
+
+    def execute(self, plan: StepPlan) -> Execution:
+        """Blocks for as long as the engine takes. Faults of single jobs are in the result; anything raised is a bug."""
+        execution = Execution()
+        if plan.saves or plan.drops or plan.placements:
+            self._transfer(plan, execution)
+        if plan.decodes:
+            self._decode(plan.decodes, execution)
+        if plan.chunk is not None and plan.chunk.lane not in execution.cold_lanes:
+            self._prefill(plan.chunk, execution)
+        return execution
+
+    def forget(self, job_id: int) -> None:
+        """The job is over."""
+        self._draws.pop(job_id, None)
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError if engine, host cache and scheduler disagree. For tests, between ticks."""
+        self._host.check_integrity()
+        statistics = self._scheduler.statistics()
+        assert self._host.size_bytes == statistics.host_cache_bytes
+        assert len(self._host) == statistics.host_cache_entries
+        lanes = self._scheduler.lane_lengths()
+        assert lanes == [self._engine.length(lane) for lane in range(len(lanes))]
+        assert len(self._draws) == statistics.lanes_active
+
+    def _transfer(self, plan: StepPlan, execution: Execution) -> None:
+        begun = self._clock.monotonic()
+        for save in plan.saves:
+            self._save(save, execution)
+        for drop in plan.drops:
+            self._host.drop(drop.entry_id)
+        saved = self._clock.monotonic()
+        for place in plan.placements:
+            self._draws[place.job_id] = _draws(self._scheduler.sequence(place.job_id).job, self._ends)
+            if not self._place(place):
+                execution.cold_lanes.append(place.lane)
+                _logger.warning("a cached prefix was refused", extra={"fields": {"lane": place.lane}})
+        execution.save_seconds = saved - begun
+        execution.restore_seconds = self._clock.monotonic() - saved
+
+    def _save(self, save: SaveLane, execution: Execution) -> None:
+        try:
+            execution.entry_bytes[save.entry_id] = self._host.save(self._engine, save.lane, save.entry_id)
+        except (EngineFaultError, MemoryError) as error:
+            _logger.warning("a prefix could not be saved: %s", error, extra={"fields": {"lane": save.lane}})
+            execution.lost_entries.append(save.entry_id)
+
+    def _place(self, place: PlaceJob) -> bool:
+        engine = self._engine
+        if place.entry_id is not None and not self._host.restore(
+            engine, place.lane, place.entry_id, place.entry_length
+        ):
+            return False
+        if place.keep == 0:
+            engine.clear(place.lane)
+            return True
+        return engine.truncate(place.lane, place.keep)
+
+    def _decode(self, decodes: tuple[DecodeLane, ...], execution: Execution) -> None:
+        rows: list[Row] = []
+        sequences: list[Sequence] = []
+        for lane, sequence in [(work.lane, self._scheduler.sequence(work.job_id)) for work in decodes]:
+            if lane in execution.cold_lanes:
+                continue
+            position = self._engine.length(lane)
+            wants = "last" if position == sequence.length - 1 else "none"
+            rows.append(Row(lane, position, sequence.tokens[position : position + 1], wants))
+            sequences.append(sequence)
+        if not rows:
+            return
+        begun = self._clock.monotonic()
+        result = self._step(rows, sequences, execution)
+        evaluated = self._clock.monotonic()
+        execution.decode_seconds = evaluated - begun
+        if result is not None:
+            self._draw_rows(rows, sequences, result, execution)
+        execution.sample_seconds = self._clock.monotonic() - evaluated
+
+    def _draw_rows(self, rows: list[Row], sequences: list[Sequence], result: StepResult, execution: Execution) -> None:
+        index = 0
+        for row, sequence, completed in zip(rows, sequences, result.completed, strict=True):
+            if not completed:
+                continue
+            if row.wants_logits == "none":
+                execution.replayed.append(sequence.job_id)
+            else:
+                self._draw(row.lane, sequence, result.logits[index], execution)
+                index += 1
+
+    def _prefill(self, chunk: Chunk, execution: Execution) -> None:
+        sequence = self._scheduler.sequence(chunk.job_id)
+        tokens = sequence.tokens[chunk.start : chunk.start + chunk.length]
+        begun = self._clock.monotonic()
+        row = Row(chunk.lane, chunk.start, tokens, "last" if chunk.is_last else "none")
+        result = self._step([row], [sequence], execution)
+        evaluated = self._clock.monotonic()
+        execution.chunk_seconds = evaluated - begun
+        if result is None:
+            return
+        execution.chunk_completed = result.completed[0]
+        if chunk.is_last and result.completed[0] == chunk.length:
+            self._draw(chunk.lane, sequence, result.logits[0], execution)
+            execution.sample_seconds += self._clock.monotonic() - evaluated
+
+    def _step(self, rows: Rows[Row], sequences: list[Sequence], execution: Execution) -> StepResult | None:
+        """``None`` if the engine refused: all jobs of the step have lost their lanes."""
+        try:
+            return self._engine.step(rows)
+        except EngineFaultError as error:
+            _logger.error("the engine refused a step: %s", error, extra={"fields": {"rows": len(rows)}})
+            for sequence in sequences:
+                execution.faults[sequence.job_id] = error.message
+            return None
+
+    def _draw(self, lane: int, sequence: Sequence, logits: Logits, execution: Execution) -> None:
+        draws = self._draws[sequence.job_id]
+        position = sequence.length
+        recent: list[int] = []
+        if draws.is_penalizing:
+            recent = sequence.tokens[max(0, position - PENALTY_WINDOW_TOKENS) : position].tolist()
+        try:
+            token, scores = self._sampler.draw(logits, draws.params, position, recent, top_n=draws.top_n)
+        except EngineFaultError as error:
+            self._engine.clear(lane)
+            execution.faults[sequence.job_id] = error.message
+            execution.chunk_completed = 0
+            return
+        execution.drawn.append(Drawn(sequence.job_id, token, token in self._ends))
+        if scores is not None:
+            execution.scores[sequence.job_id] = TokenScores(scores.chosen, scores.top_tokens, scores.top_logprobs)
+
+
+def _draws(job: Job, ends: frozenset[int]) -> _Draws:
+    params = job.sampling
+    if job.ignore_eos:
+        bias = {**params.logit_bias, **dict.fromkeys(ends, -math.inf)}
+        params = msgspec.structs.replace(params, logit_bias=bias)
+    is_penalizing = params.repeat_penalty != 1.0 or params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
+    return _Draws(params, is_penalizing, job.logprobs)

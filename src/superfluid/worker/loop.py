@@ -1,0 +1,151 @@
+"""The worker's tick loop: take messages, plan, execute, report; asleep while there is nothing to do. Main thread."""
+
+import logging
+import queue
+from collections.abc import Callable
+from typing import Final, assert_never
+
+from superfluid.clock import Clock
+from superfluid.domain.job import Job
+from superfluid.engine.interface import Engine
+from superfluid.errors import SuperfluidError
+from superfluid.scheduling.plan import StepPlan
+from superfluid.scheduling.scheduler import Scheduler, SchedulerSettings
+from superfluid.worker.executor import Execution, Executor
+from superfluid.worker.protocol import (
+    Cancel,
+    EngineSettings,
+    FromWorker,
+    Load,
+    Ping,
+    Pong,
+    Rejected,
+    SetLogFilter,
+    Stop,
+    Submit,
+    ToWorker,
+)
+from superfluid.worker.ticks import TickReporter, TickTimes
+
+TICKS_BETWEEN_RESTS: Final = 4096
+
+_logger = logging.getLogger("superfluid_daemon::worker")
+
+Inbox = queue.SimpleQueue[ToWorker]
+
+
+class TickLoop:
+    """Serves one loaded engine. ``send`` may block; what it raises ends the loop. ``rest`` is called where a pause of a
+    few milliseconds hurts least: before the loop falls asleep, and between two ticks if it never does."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: EngineSettings,
+        inbox: Inbox,
+        send: Callable[[FromWorker], None],
+        *,
+        clock: Clock,
+        set_log_filter: Callable[[str], None] = lambda _: None,
+        rest: Callable[[], object] = lambda: None,
+    ) -> None:
+        facts = engine.facts
+        self._scheduler = Scheduler(
+            SchedulerSettings(
+                lanes=facts.lanes,
+                window_tokens=facts.window_tokens,
+                vocabulary_tokens=facts.vocabulary_tokens,
+                max_queue=settings.max_queue,
+                host_cache_bytes=settings.host_cache_bytes,
+                prefill_target_seconds=settings.prefill_target_seconds,
+                can_truncate=facts.can_truncate,
+                replays_replies=not facts.flash_attention,
+            )
+        )
+        self._executor = Executor(engine, self._scheduler, clock)
+        self._reporter = TickReporter()
+        self._inbox = inbox
+        self._send = send
+        self._clock = clock
+        self._set_log_filter = set_log_filter
+        self._rest = rest
+        self._is_stopped = False
+
+    def check_integrity(self) -> None:
+        """Raises AssertionError if scheduler, host cache or engine disagree. For tests, between ticks."""
+        self._scheduler.check_integrity()
+        self._executor.check_integrity()
+
+    def run(self) -> None:
+        """Returns when ``Stop`` came. Everything else that ends it is an exception, and a bug."""
+        ticks = 0
+        while True:
+            self._take_messages()
+            if self._is_stopped:
+                return
+            is_busy = self.tick()
+            ticks += 1
+            if not is_busy or ticks % TICKS_BETWEEN_RESTS == 0:
+                self._rest()
+            if not is_busy:
+                self.take(self._inbox.get())
+
+    def take(self, message: ToWorker) -> None:
+        """Acts on one message; what it starts shows in the next tick."""
+        match message:
+            case Submit(job):
+                self._submit(job)
+            case Cancel(job_id):
+                self._cancel(job_id)
+            case Ping(sequence):
+                self._send(Pong(sequence))
+            case SetLogFilter(directive):
+                self._set_log_filter(directive)
+            case Stop():
+                self._is_stopped = True
+            case Load():
+                _logger.error("a second model was to be loaded; a worker has one")
+            case _:
+                assert_never(message)
+
+    def tick(self) -> bool:
+        """One plan, carried out and reported. False if there was nothing to do."""
+        begun_unix, begun = self._clock.unix(), self._clock.monotonic()
+        plan = self._scheduler.plan()
+        planned = self._clock.monotonic()
+        if plan.is_empty and not self._reporter.has_news:
+            return False
+        execution = self._executor.execute(plan)
+        result = self._scheduler.complete(plan, execution.outcome())
+        done = self._clock.monotonic()
+        self._reporter.completed(execution, result, done)
+        for retired in result.retired:
+            self._executor.forget(retired.job_id)
+        self._report(plan, execution, TickTimes(begun_unix, begun, planned, done))
+        return True
+
+    def _report(self, plan: StepPlan, execution: Execution, times: TickTimes) -> None:
+        for job_id, message in execution.faults.items():
+            self._send(Rejected(job_id, "engine_fault", message))
+        self._send(self._reporter.report(plan, execution, self._scheduler.statistics(), times))
+
+    def _take_messages(self) -> None:
+        inbox = self._inbox
+        while not self._is_stopped and not inbox.empty():
+            self.take(inbox.get_nowait())
+
+    def _cancel(self, job_id: int) -> None:
+        retired = self._scheduler.cancel(job_id)
+        if retired is not None:
+            self._executor.forget(job_id)
+            self._reporter.retire(retired)
+
+    def _submit(self, job: Job) -> None:
+        try:
+            retired = self._scheduler.submit(job)
+        except SuperfluidError as error:
+            self._send(Rejected(job.job_id, error.code, error.message))
+            return
+        self._reporter.submitted(job, self._clock.monotonic())
+        if retired is not None:
+            self._reporter.retire(retired)

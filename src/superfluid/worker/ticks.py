@@ -1,0 +1,130 @@
+"""Puts what a tick did into the message that tells the daemon. Pure but for the counters it keeps; in the worker."""
+
+from dataclasses import dataclass, field
+
+from superfluid.domain.job import Job
+from superfluid.domain.reply import Finish
+from superfluid.scheduling.plan import Retired, StepPlan, StepResult
+from superfluid.scheduling.statistics import SchedulerStatistics
+from superfluid.worker.executor import Execution
+from superfluid.worker.protocol import LaneOutput, Tick, TickRecord, TokenScores
+
+
+@dataclass(frozen=True, slots=True)
+class TickTimes:
+    """When a tick began (unix and monotonic), when it was planned, when its work was done. Seconds."""
+
+    begun_unix: float
+    begun: float
+    planned: float
+    done: float
+
+
+@dataclass(slots=True)
+class _Output:
+    tokens: bytes = b""
+    finish: Finish = Finish.NONE
+    warm_tokens: int | None = None
+    scores: list[TokenScores] = field(default_factory=list)
+
+
+class TickReporter:
+    """Collects what must be told and numbers the ticks. ``retire`` is for jobs that end between ticks."""
+
+    def __init__(self) -> None:
+        self._sequence = 0
+        self._outputs: dict[int, _Output] = {}
+        self._submitted: dict[int, float] = {}
+        self._first_tokens: list[float] = []
+        self._retirements = 0
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self._outputs)
+
+    def submitted(self, job: Job, now: float) -> None:
+        """From here the job's first token is timed, unless it had one from an earlier worker."""
+        if not job.is_resubmission:
+            self._submitted[job.job_id] = now
+
+    def retire(self, retired: Retired) -> None:
+        self._output(retired.job_id).finish = retired.finish
+        self._submitted.pop(retired.job_id, None)
+        self._retirements += 1
+
+    def discard(self, job_id: int) -> None:
+        """The job was answered with a refusal: it gets no output."""
+        self._outputs.pop(job_id, None)
+        self._submitted.pop(job_id, None)
+
+    def completed(self, execution: Execution, result: StepResult, now: float) -> None:
+        for admitted in result.admitted:
+            self._output(admitted.job_id).warm_tokens = admitted.warm_tokens
+        for drawn in execution.drawn:
+            output = self._output(drawn.job_id)
+            output.tokens = drawn.token.to_bytes(4, "little")
+            scores = execution.scores.get(drawn.job_id)
+            if scores is not None:
+                output.scores.append(scores)
+        for job_id in result.first_tokens:
+            submitted = self._submitted.pop(job_id, None)
+            if submitted is not None:
+                self._first_tokens.append(now - submitted)
+        for retired in result.retired:
+            if retired.finish is Finish.ERROR:
+                self.discard(retired.job_id)
+                self._retirements += 1
+            else:
+                self.retire(retired)
+
+    def report(self, plan: StepPlan, execution: Execution, statistics: SchedulerStatistics, times: TickTimes) -> Tick:
+        """The message; everything collected so far is then told."""
+        outputs = [
+            LaneOutput(job_id, output.tokens, output.finish, output.warm_tokens, output.scores)
+            for job_id, output in self._outputs.items()
+        ]
+        record = self._record(plan, execution, statistics, times)
+        self._outputs = {}
+        self._first_tokens = []
+        self._retirements = 0
+        self._sequence += 1
+        return Tick(outputs, record)
+
+    def _output(self, job_id: int) -> _Output:
+        output = self._outputs.get(job_id)
+        if output is None:
+            output = self._outputs[job_id] = _Output()
+        return output
+
+    def _record(
+        self, plan: StepPlan, execution: Execution, statistics: SchedulerStatistics, times: TickTimes
+    ) -> TickRecord:
+        counters = statistics.counters
+        return TickRecord(
+            sequence=self._sequence,
+            started_unix=times.begun_unix,
+            wall_seconds=times.done - times.begun,
+            plan_seconds=times.planned - times.begun,
+            engine_seconds=execution.engine_seconds,
+            sample_seconds=execution.sample_seconds,
+            prefill_tokens=execution.chunk_completed,
+            prefill_lanes=int(plan.chunk is not None),
+            decode_lanes=len(plan.decodes),
+            admissions=len(plan.placements),
+            retirements=self._retirements,
+            lanes_active=statistics.lanes_active,
+            queue_depth=statistics.queue_depth,
+            pool_blocks_used=statistics.pool_blocks_used,
+            pool_blocks_total=statistics.pool_blocks_total,
+            chunk_budget_tokens=plan.chunk_budget_tokens,
+            host_cache_bytes=statistics.host_cache_bytes,
+            host_cache_entries=statistics.host_cache_entries,
+            ticks_total=counters.ticks_total,
+            prefill_tokens_total=counters.prefill_tokens_total,
+            decode_tokens_total=counters.decode_tokens_total,
+            warm_prefix_tokens_total=counters.warm_prefix_tokens_total,
+            cold_admissions_total=counters.cold_admissions_total,
+            host_saves_total=counters.host_saves_total,
+            host_restores_total=counters.host_restores_total,
+            first_token_seconds=self._first_tokens,
+        )

@@ -1,0 +1,106 @@
+"""Plans carried out on the fake engine."""
+
+import numpy as np
+from tests.fixtures.tick_loop import SteppedClock, make_job, words
+
+from superfluid.domain.reply import Finish
+from superfluid.engine.fake import FakeEngine
+from superfluid.engine.interface import Row, StepResult
+from superfluid.errors import EngineFaultError
+from superfluid.scheduling.scheduler import Scheduler, SchedulerSettings
+from superfluid.worker.executor import Execution, Executor
+
+
+class _Bench:
+    """Scheduler and executor over one engine."""
+
+    def __init__(self, engine: FakeEngine, lanes: int = 1) -> None:
+        self.engine = engine
+        self.scheduler = Scheduler(
+            SchedulerSettings(lanes=lanes, window_tokens=8192, vocabulary_tokens=268, host_cache_bytes=10**6)
+        )
+        self.executor = Executor(engine, self.scheduler, SteppedClock())
+
+    def tick(self) -> Execution:
+        plan = self.scheduler.plan()
+        execution = self.executor.execute(plan)
+        for retired in self.scheduler.complete(plan, execution.outcome()).retired:
+            self.executor.forget(retired.job_id)
+        self.scheduler.check_integrity()
+        self.executor.check_integrity()
+        return execution
+
+    def finish(self, tokens: list[int]) -> None:
+        self.scheduler.submit(make_job(tokens, max_tokens=1))
+        while not self.scheduler.is_idle:
+            self.tick()
+
+
+class _Forgetful(FakeEngine):
+    """Exports what no engine will import."""
+
+    def export_lane(self, lane: int) -> bytes:
+        return super().export_lane(lane)[:-1]
+
+
+class _Unexportable(FakeEngine):
+    def export_lane(self, lane: int) -> bytes:
+        raise EngineFaultError("no export today")
+
+
+class _AbortedOnce(FakeEngine):
+    """The first step ends after ten tokens."""
+
+    def step(self, rows: list[Row]) -> StepResult:  # type: ignore[override]
+        if self.length(0) == 0:
+            super().step([rows[0]._replace(tokens=rows[0].tokens[:10], wants_logits="none")])
+            return StepResult(np.empty((0, 268), np.float32), (10,))
+        return super().step(rows)
+
+
+def test_execute_refused_import_leaves_the_lane_cold_and_the_job_starts_over() -> None:
+    bench = _Bench(_Forgetful(lanes=1))
+    bench.finish(words(1, 200))
+    bench.finish(words(2, 200))
+    bench.scheduler.submit(make_job(words(1, 200), max_tokens=1))
+    execution = bench.tick()
+    assert (execution.cold_lanes, execution.chunk_completed) == ([0], 0)
+    assert bench.tick().chunk_completed > 0
+
+
+def test_execute_failed_export_is_a_lost_entry() -> None:
+    bench = _Bench(_Unexportable(lanes=1))
+    bench.finish(words(1, 200))
+    bench.scheduler.submit(make_job(words(2, 200), max_tokens=1))
+    execution = bench.tick()
+    assert (execution.lost_entries, execution.entry_bytes) == ([0], {})
+    assert len(bench.executor.host_cache) == 0
+
+
+def test_execute_aborted_chunk_goes_on_where_it_ended() -> None:
+    bench = _Bench(_AbortedOnce(lanes=1))
+    job = make_job(words(1, 30), max_tokens=1)
+    bench.scheduler.submit(job)
+    assert bench.tick().chunk_completed == 10
+    plan = bench.scheduler.plan()
+    assert plan.chunk is not None
+    assert (plan.chunk.start, plan.chunk.length) == (10, 20)
+    outcome = bench.executor.execute(plan).outcome()
+    assert [retired.finish for retired in bench.scheduler.complete(plan, outcome).retired] == [Finish.LENGTH]
+
+
+def test_execute_decode_rows_are_one_step_of_views() -> None:
+    steps: list[list[Row]] = []
+
+    class _Watched(FakeEngine):
+        def step(self, rows: list[Row]) -> StepResult:  # type: ignore[override]
+            steps.append(list(rows))
+            return super().step(rows)
+
+    bench = _Bench(_Watched(lanes=4), lanes=4)
+    for seed in range(1, 5):
+        bench.scheduler.submit(make_job(words(seed, 20), max_tokens=50))
+    for _ in range(20):
+        bench.tick()
+    assert [row.lane for row in steps[-1]] == [0, 1, 2, 3]
+    assert all(len(row.tokens) == 1 and row.tokens.base is not None for row in steps[-1])
