@@ -258,7 +258,8 @@ def _running_flags() -> list[click.Parameter]:
             metavar="DIRECTIVE",
             default_text="info",
             help="What is logged: a level, or target=level pairs with commas between.",
-            rule="`error`, `warn`, `info`, `debug`, `trace`, `off`; as in `superfluid_daemon::scheduler=debug,info`.",
+            rule="Levels are `error`, `warn`, `info`, `debug`, `trace`, `off`; `superfluid_daemon::scheduler=debug,info` is "
+            "an example. One that does not parse gives way to `info`, with a note.",
         ),
         Flag(
             ["-v", "--verbose", "log_filter"],
@@ -273,7 +274,7 @@ def _running_flags() -> list[click.Parameter]:
             metavar="DIR",
             default_text="stderr",
             help="Write JSON lines to files in this directory.",
-            rule="Created if need be; 64 MiB a file, the newest 8 are kept.",
+            rule="64 MiB a file, the newest 8 are kept. One that cannot be used gives way to stderr, with a note.",
         ),
         Flag(
             ["--log-file"],
