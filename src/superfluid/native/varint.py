@@ -52,13 +52,6 @@ def read_u32_list(data: bytes, position: int) -> tuple[tuple[int, ...], int]:
     position += 1
     if count >= 0x80 or count > len(data) - position:
         count, position = read_count(data, position - 1)
-    if count == 1:
-        # A record of one tick holds one token.
-        value = data[position]
-        if value < 0x80:
-            return (value,), position + 1
-        value, position = read_varint(data, position, 32)
-        return (value,), position
     if count >= _LONG_LIST:
         # Imported here because only long lists need it, and clients start without.
         from superfluid.native.varint_arrays import read_u32_array
