@@ -258,8 +258,10 @@ def _running_flags() -> list[click.Parameter]:
             metavar="DIRECTIVE",
             default_text="info",
             help="What is logged: a level, or target=level pairs with commas between.",
-            rule="Levels are `error`, `warn`, `info`, `debug`, `trace`, `off`; `superfluid_daemon::scheduler=debug,info` "
-            "is an example. One that does not parse gives way to `info`, with a note.",
+            rule=(
+                "Levels are `error`, `warn`, `info`, `debug`, `trace`, `off`; an example is "
+                "`superfluid_daemon::scheduler=debug,info`. One that does not parse gives way to `info`, with a note."
+            ),
         ),
         Flag(
             ["-v", "--verbose", "log_filter"],
