@@ -1,0 +1,130 @@
+"""The Prometheus page: a registry of our own whose one collector reads statistics records. Lives in the daemon."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+from superfluid.domain.request import QosClass
+from superfluid.domain.statistics import DurationHistogram, ModelStatistics
+
+CONTENT_TYPE = "text/plain; version=0.0.4"
+QOS_LABELS = {
+    QosClass.INTERACTIVE: "interactive_chat",
+    QosClass.COMPLETION: "inline_completion",
+    QosClass.AGENT: "foreground_agent",
+    QosClass.BACKGROUND: "background_agent",
+}
+
+_PREFIX = "superfluid_"
+_COUNTERS: dict[str, tuple[str, Callable[[ModelStatistics], int]]] = {
+    "ticks": ("Ticks of the scheduler.", lambda s: s.ticks_total),
+    "prefill_tokens": ("Prompt tokens the engine evaluated.", lambda s: s.prefill_tokens_total),
+    "decode_tokens": ("Tokens generated.", lambda s: s.decode_tokens_total),
+    "warm_prefix_tokens": ("Prompt tokens taken from the prefix cache.", lambda s: s.warm_prefix_tokens_total),
+    "cold_admissions": ("Admissions that found nothing in the prefix cache.", lambda s: s.cold_admissions_total),
+    "worker_respawns": ("Attempts to replace a lost worker.", lambda s: s.respawns_total),
+}
+_GAUGES: dict[str, tuple[str, Callable[[ModelStatistics], int]]] = {
+    "lanes_active": ("Lanes with a generation after the last tick.", lambda s: s.lanes_active),
+    "pool_blocks_used": ("KV blocks in use.", lambda s: s.pool_blocks_used),
+    "pool_blocks_total": ("KV blocks there are.", lambda s: s.pool_blocks_total),
+    "prefill_budget_tokens": ("Prompt tokens that a tick may evaluate now.", lambda s: s.prefill_budget_tokens),
+    "decode_grant_tokens": ("Tokens that a lane may generate in a tick now.", lambda s: s.decode_grant_tokens),
+}
+
+
+def node_name(environment: Mapping[str, str], hostname: str) -> str:
+    """What the operator calls this node, else its host name, else ``unknown``."""
+    return environment.get("SUPERFLUID_NODE_NAME", "").strip() or hostname.strip() or "unknown"
+
+
+class MetricsPage:
+    """Calling it gives the page and its content type. Cheap (well under 5 ms); does not block.
+
+    ``statistics`` is that of the default model, ``dropped`` counts log lines that were lost.
+    """
+
+    def __init__(self, statistics: Callable[[], ModelStatistics], dropped: Callable[[], int], node: str) -> None:
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.registry.register(_StatisticsCollector(statistics, dropped, node))
+
+    def __call__(self) -> tuple[bytes, str]:
+        return render(self.registry), CONTENT_TYPE
+
+
+class _StatisticsCollector(Collector):
+    """All families from one reading, so that they agree with each other."""
+
+    def __init__(self, statistics: Callable[[], ModelStatistics], dropped: Callable[[], int], node: str) -> None:
+        self._statistics = statistics
+        self._dropped = dropped
+        self._node = node
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: registering must not read statistics that are not there yet."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        statistics = self._statistics()
+        for name, (text, read) in _COUNTERS.items():
+            yield CounterMetricFamily(_PREFIX + name, text, value=read(statistics))
+        for name, (text, read) in _GAUGES.items():
+            yield GaugeMetricFamily(_PREFIX + name, text, value=read(statistics))
+        yield _queue_depth(statistics)
+        yield _first_token(statistics.first_token)
+        yield self._node_info()
+        yield CounterMetricFamily(
+            _PREFIX + "telemetry_dropped", "Log lines and spans that were lost.", value=self._dropped()
+        )
+
+    def _node_info(self) -> Metric:
+        family = GaugeMetricFamily(_PREFIX + "node_info", "Always 1; names the node.", labels=["host"])
+        family.add_metric([self._node], 1)
+        return family
+
+
+def _queue_depth(statistics: ModelStatistics) -> Metric:
+    family = GaugeMetricFamily(_PREFIX + "queue_depth", "Jobs that wait for a lane.", labels=["class"])
+    for qos, depth in zip(QosClass, statistics.queue_depth, strict=True):
+        family.add_metric([QOS_LABELS[qos]], depth)
+    return family
+
+
+def _first_token(histogram: DurationHistogram) -> Metric:
+    text = "Seconds from the admission of a generation to its first token."
+    bounds = [*(f"{bound:g}" for bound in histogram.bounds_seconds), "+Inf"]
+    buckets, total = [], 0
+    for bound, count in zip(bounds, histogram.counts, strict=True):
+        total += count
+        buckets.append((bound, total))
+    return HistogramMetricFamily(_PREFIX + "ttft_seconds", text, buckets=buckets, sum_value=histogram.sum_seconds)
+
+
+def render(registry: CollectorRegistry) -> bytes:
+    """The text format, version 0.0.4. prometheus_client's own writer would print large integers as ``1e+06``."""
+    lines: list[str] = []
+    for family in registry.collect():
+        name = family.name + ("_total" if family.type == "counter" else "")
+        lines.append(f"# HELP {name} {_escape(family.documentation)}")
+        lines.append(f"# TYPE {name} {family.type}")
+        lines += [f"{_series(sample)} {_number(sample.value)}" for sample in family.samples]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _series(sample: Sample) -> str:
+    if not sample.labels:
+        return str(sample.name)
+    pairs = (f'{name}="{_escape(value, quote=True)}"' for name, value in sample.labels.items())
+    return f"{sample.name}{{{','.join(pairs)}}}"
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def _escape(text: str, *, quote: bool = False) -> str:
+    escaped = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return escaped.replace('"', '\\"') if quote else escaped
