@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from superfluid.banner import announce_loading, announce_ready
 from superfluid.chat.model import LoadedText, open_text
@@ -22,10 +22,12 @@ from superfluid.http.app import create_app
 from superfluid.http.server import HttpServer, bind_listener, listener_address
 from superfluid.models.progress import progress_for
 from superfluid.models.source import ModelFile, resolve_model
+from superfluid.sessions.interface import ServedModel
 from superfluid.sessions.service import ModelService, ReplyCounter
 from superfluid.telemetry.access_log import log_generation
-from superfluid.telemetry.logs import LogSystem
-from superfluid.telemetry.metrics import MetricsExposition
+from superfluid.telemetry.logs import DaemonLog, emit_remote, set_up_logging
+from superfluid.telemetry.metrics import MetricsPage, node_name
+from superfluid.worker.statistics import no_statistics
 from superfluid.worker.supervisor import WorkerSupervisor
 
 logger = logging.getLogger("superfluid_daemon")
@@ -39,7 +41,7 @@ def serve(config: ServeConfig) -> int:
     """Runs the daemon until it is told to stop; the exit code. Raises what keeps it from starting."""
     # The port first: a taken one must not cost a pull or a load.
     listener = bind_listener(config.http.host, config.http.port)
-    logs = LogSystem(config.log)
+    logs = set_up_logging(config.log)
     try:
         import uvloop
 
@@ -67,19 +69,21 @@ class _SingleModel:
             )
         return self._service
 
-    def list_models(self) -> list[ModelService]:
+    def list_models(self) -> list[ServedModel]:
         return [] if self._service is None else [self._service]
 
 
 class _Daemon:
     """What lives as long as the event loop."""
 
-    def __init__(self, config: ServeConfig, logs: LogSystem) -> None:
+    def __init__(self, config: ServeConfig, logs: DaemonLog) -> None:
         self._config = config
         self._logs = logs
         self._models = _SingleModel()
         self._supervisor: WorkerSupervisor | None = None
-        self._metrics = MetricsExposition(self._statistics, logs.statistics, node_name=config.node_name)
+        self._metrics = MetricsPage(
+            self._statistics, lambda: logs.dropped_lines, node_name(os.environ, socket.gethostname())
+        )
         self._executor = ThreadPoolExecutor(_TEXT_THREADS, thread_name_prefix="text")
         self._stop_requests = 0
         self._server: HttpServer | None = None
@@ -89,7 +93,7 @@ class _Daemon:
         app = create_app(
             self._models,
             config=self._config.http,
-            metrics=self._metrics.render,
+            metrics=self._metrics,
             record_generation=log_generation,
         )
         host, port = listener_address(listener)
@@ -127,7 +131,7 @@ class _Daemon:
             environment=os.environ,
             log_filter=config.log.filter,
             timeout_seconds=config.model.worker_timeout_seconds,
-            on_log=self._logs.emit_worker_record,
+            on_log=emit_remote,
         )
         self._supervisor = supervisor
         service = ModelService(
@@ -144,7 +148,7 @@ class _Daemon:
         if self._stopping.is_set():
             return False
         text: LoadedText = await asyncio.get_running_loop().run_in_executor(
-            self._executor, open_text, file.path if file is not None else None
+            self._executor, open_text, file.path if file is not None else None, config.model.library_path
         )
         service.attach_text(text)
         logger.info(
@@ -167,8 +171,9 @@ class _Daemon:
     async def _unless_stopped(self, work: "asyncio.Future[_T]") -> _T | None:
         """The result of ``work``, or ``None`` as soon as the daemon is told to stop."""
         stopping = asyncio.ensure_future(self._stopping.wait())
+        waiting: set[asyncio.Future[Any]] = {work, stopping}
         try:
-            await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
         if work.done():
@@ -192,8 +197,8 @@ class _Daemon:
             logger.info(f"draining: running requests have {seconds:g} s; press Ctrl-C again to stop at once")
         self._server.stop()
 
-    def _statistics(self) -> ModelStatistics | None:
-        return None if self._supervisor is None else self._supervisor.statistics()
+    def _statistics(self) -> ModelStatistics:
+        return no_statistics() if self._supervisor is None else self._supervisor.statistics()
 
 
 def _in_daemon_thread(work: Callable[[], _T]) -> "asyncio.Future[_T]":

@@ -1,7 +1,7 @@
 """The session API's use cases as its transports see them. Implemented by ``sessions/api.py``; tests use a scripted one.
 
-Methods raise the leaf that says why: SessionNotFoundError, SessionBusyError, SessionRefusedError, StoreUnavailableError,
-DamagedRecordError, ModelLoadingError, UnsupportedInputError, ... What they return is durable.
+Methods raise the leaf that says why: SessionNotFoundError, SessionBusyError, SessionRefusedError, DamagedRecordError,
+StoreUnavailableError, ModelLoadingError, UnsupportedInputError, ... What they return is durable.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -37,9 +37,9 @@ EndReason = Literal["unsubscribed", "lagged", "publisher closed", "purged"]
 class Turn(Protocol):
     """A generation on a session.
 
-    Iterating yields non-empty batches: durable ``Generated``, ``ToolUse`` and ``ToolParseFailure`` events in id order, text
-    ahead of them if it was asked for, last a ``TurnEnded``. A failure raises out of the iteration. ``cancel`` must be
-    called when the reader goes away early; it never hurts.
+    Iterating yields non-empty batches: durable ``Generated``, ``ToolUse`` and ``ToolParseFailure`` events in id order,
+    text ahead of them if it was asked for, last a ``TurnEnded``. A failure raises out of the iteration. ``cancel`` must
+    be called when the reader goes away early; it never hurts.
     """
 
     def __aiter__(self) -> AsyncIterator[list[TurnItem]]: ...
@@ -50,8 +50,8 @@ class Turn(Protocol):
 class Subscription(Protocol):
     """A session's events from a cursor on: the backlog, then live, nothing twice and nothing missed.
 
-    Iterating yields non-empty batches of events and provisional text until the subscription ends; ``end_reason`` then says
-    why. At most 1,024 items wait for a slow reader; one more ends it as ``lagged`` after what waits was read.
+    Iterating yields non-empty batches of events and provisional text until the subscription ends; ``end_reason`` then
+    says why. At most 1,024 items wait for a slow reader; one more ends it as ``lagged`` after what waits was read.
     """
 
     @property

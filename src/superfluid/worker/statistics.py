@@ -70,3 +70,8 @@ def model_statistics(
         tick_wall_seconds=last.wall_seconds,
         first_token=totals.first_token(),
     )
+
+
+def no_statistics() -> ModelStatistics:
+    """Those of a model that has no worker yet."""
+    return model_statistics(JobJournal(), TickTotals(), is_ready=False, failures=0, respawns=0)

@@ -158,7 +158,8 @@ class WorkerSupervisor:
             return _failed_error()
         if self._facts is None:
             return ModelLoadingError("The model is still being loaded.")
-        if not self._is_serving and len(self._jobs) >= self._settings.lanes + self._settings.max_queue:
+        # The worker's queue has the same bound; refusing here lets the caller be told before its stream has begun.
+        if len(self._jobs) >= self._settings.lanes + self._settings.max_queue:
             return QueueFullError("Too many requests are waiting.")
         return None
 
