@@ -13,7 +13,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NoReturn
 
 import jinja2
@@ -171,6 +171,10 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     # ---- hooks of the sandbox
 
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        # Some templates collect messages in lists. All lists they can reach were made for this rendering.
+        return (attr == "append" and isinstance(obj, list)) or super().is_safe_attribute(obj, attr, value)
+
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator == "%" and isinstance(left, str):
             _check_format(left)
@@ -207,7 +211,21 @@ def _to_json(
     """As Hugging Face's: nothing is escaped for HTML, keys keep their order."""
     if indent is not None and indent > 16:
         raise SecurityError("it asks for too wide an indentation")
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+        default=_list_of_iterator,
+    )
+
+
+def _list_of_iterator(value: Any) -> list[Any]:
+    """Filters like ``map`` yield iterators, which templates write as lists."""
+    if isinstance(value, Iterator):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
 
 
 def _bounded_width(function: Callable[..., Any]) -> Callable[..., Any]:
