@@ -22,8 +22,9 @@ from superfluid.http.app import create_app
 from superfluid.http.server import HttpServer, bind_listener, listener_address
 from superfluid.models.progress import progress_for
 from superfluid.models.source import ModelFile, resolve_model
+from superfluid.sessions.counter import ReplyCounter
 from superfluid.sessions.interface import ServedModel
-from superfluid.sessions.service import ModelService, ReplyCounter
+from superfluid.sessions.service import ModelService
 from superfluid.telemetry.access_log import log_generation
 from superfluid.telemetry.logs import DaemonLog, emit_remote, set_up_logging
 from superfluid.telemetry.metrics import MetricsPage, node_name

@@ -6,7 +6,7 @@ Monitors and clients that read a log can fold it with the same code.
 import enum
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from superfluid.domain.events import (
@@ -89,6 +89,7 @@ class ToolCallEntry:
 class SessionState:
     """The fold of a session's events so far. ``tokens`` is the model's input, packed int32.
 
+    In it, the last assistant header begins at ``header_start``, and what was generated behind it at ``reply_start``.
     ``fork_at`` events are inherited: they count for the conversation, not for ledger, permissions, title or pin.
     """
 
@@ -99,6 +100,8 @@ class SessionState:
     params: GenParams = _NO_PARAMS
     epoch: int = 1
     tokens: "array[int]" = field(default_factory=lambda: array("i"))
+    header_start: int = 0
+    reply_start: int = 0
     last_turn: TurnKind = TurnKind.NOTHING
     last_turn_finish: Finish = Finish.NONE
     last_channel: Channel = Channel.TEXT
@@ -124,6 +127,11 @@ class SessionState:
     @property
     def open_calls(self) -> list[tuple[int, ToolCallEntry]]:
         return [(call_id, entry) for call_id, entry in self.calls.items() if entry.is_open]
+
+    def snapshot(self) -> "SessionState":
+        """A copy that does not change when this one goes on."""
+        calls = {call_id: replace(entry) for call_id, entry in self.calls.items()}
+        return replace(self, tokens=self.tokens[:], calls=calls, open_permissions=set(self.open_permissions))
 
     def apply_all(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -165,6 +173,7 @@ class SessionState:
                 assert_never(event.body)
 
     def _apply_span(self, body: Appended | Message | GenerationPrompt | Generated | ToolResult | Block) -> None:
+        start = len(self.tokens)
         self.tokens.extend(body.span)
         if isinstance(body, Generated):
             self.last_finish = body.finish
@@ -181,7 +190,10 @@ class SessionState:
                 self.last_turn = TurnKind.MESSAGE
             case GenerationPrompt():
                 self.last_turn = TurnKind.HEADER
+                self.header_start, self.reply_start = start, len(self.tokens)
             case Generated():
+                if self.last_turn not in (TurnKind.HEADER, TurnKind.GENERATED):
+                    self.header_start = self.reply_start = start
                 self.last_turn = TurnKind.GENERATED
                 self.last_channel = Channel(body.channel)
                 self.last_turn_finish = Finish(body.finish)

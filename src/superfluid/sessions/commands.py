@@ -25,7 +25,7 @@ from superfluid.domain.events import (
 )
 from superfluid.domain.reply import Finish
 from superfluid.domain.state import CallState, SessionState, ToolCallEntry, TurnKind
-from superfluid.errors import SessionRefusedError
+from superfluid.errors import SessionNotFoundError, SessionRefusedError
 from superfluid.sessions.declarations import parse_declarations
 from superfluid.sessions.log import OpenSession, SessionLog
 from superfluid.sessions.rules import require_fork_point, require_idle, require_message_role, require_not_purging
@@ -69,10 +69,18 @@ class SessionCommands:
         opened = await self._log.open(session)
         return opened, await self._log.read_events(opened)
 
+    async def row(self, session: int) -> SessionRow:
+        """The row as it is on the disk. Raises SessionNotFoundError."""
+        store = self._log.store
+        row = await self.in_thread(lambda: store.row(session))
+        if row is None:
+            raise SessionNotFoundError(f"unknown session {session}")
+        return row
+
     async def rows(self, *, include_archived: bool) -> list[SessionRow]:
         """Live sessions by id. Does not raise epochs: a listing of everything must not write everything."""
         store = self._log.store
-        return await self._in_thread(lambda: store.rows(include_archived=include_archived))
+        return await self.in_thread(lambda: store.rows(include_archived=include_archived))
 
     # ---- appending
 
@@ -86,7 +94,7 @@ class SessionCommands:
                     raise SessionRefusedError("an append needs text or a span of tokens")
                 given, is_start = text, not opened.state.tokens
                 tokenizer, _ = self._text()
-                span = await self._in_thread(lambda: tokenizer.encode_text(given, is_start=is_start))
+                span = await self.in_thread(lambda: tokenizer.encode_text(given, is_start=is_start))
                 if not span:
                     raise SessionRefusedError("the text has no tokens")
             self._require_vocabulary(span)
@@ -111,7 +119,7 @@ class SessionCommands:
             if opened.state.tokens:
                 raise SessionRefusedError("AppendSystem must come before any other turn")
             _, codec = self._text()
-            span = await self._in_thread(lambda: codec.system_turn(text, declarations))
+            span = await self.in_thread(lambda: codec.system_turn(text, declarations))
             return await self._append(opened, Message(TurnRole.SYSTEM, text or "", tuple(span)))
 
     async def append_tool_result(self, session: int, call_id: int, content: str) -> Event:
@@ -144,7 +152,7 @@ class SessionCommands:
         return child.id
 
     async def inherited_state(self, parent: OpenSession, at_event: int) -> SessionState:
-        """The state of a new session that inherits the first ``at_event`` events of ``parent`` and has none of its own."""
+        """The state of a new session that has the first ``at_event`` events of ``parent``, and none of its own yet."""
         current = parent.state
         state = SessionState(
             self._log.store.allocate_session_id(),
@@ -168,7 +176,7 @@ class SessionCommands:
         """A turn's tokens, with what must come before it where the session stands now."""
         _, codec = self._text()
         before = turn_lead_in(state, role)
-        return tuple(await self._in_thread(lambda: [*before(codec), *write(codec)]))
+        return tuple(await self.in_thread(lambda: [*before(codec), *write(codec)]))
 
     def _require_vocabulary(self, span: Sequence[int]) -> None:
         tokenizer, _ = self._text()
@@ -193,7 +201,7 @@ class SessionCommands:
             await self._append(opened, ToolExpired(call_id, ToolExpiredReason.LEASE_EXPIRED))
             raise SessionRefusedError(f"the lease of call {call_id} has expired")
 
-    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+    async def in_thread(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
 

@@ -11,7 +11,8 @@ Declaration = dict[str, Any]
 def parse_declarations(tools: tuple[str, ...]) -> list[Declaration]:
     """OpenAI function tools, in order. Raises SessionRefusedError naming the first text that declares no function.
 
-    Accepted are a function tool, a bare function, and a tool with an ``input_schema``. Key order is kept: the model sees it.
+    Accepted are a function tool, a bare function, and a tool with an ``input_schema``. Key order is kept, since the
+    model sees it.
     """
     return [_parse(index, text) for index, text in enumerate(tools)]
 

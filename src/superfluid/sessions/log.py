@@ -9,11 +9,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 from weakref import WeakValueDictionary
 
 from superfluid.clock import Clock
 from superfluid.domain.events import Body, EpochBump, Event
+from superfluid.domain.reply import Channel
 from superfluid.domain.state import SessionState
 from superfluid.errors import SessionNotFoundError, SuperfluidError
 from superfluid.store.interface import AddEvents, Origin, PutSession, SessionRow, SessionStore, StoredEvent, Write
@@ -21,7 +22,19 @@ from superfluid.store.interface import AddEvents, Origin, PutSession, SessionRow
 _MAX_OPEN_SESSIONS = 512
 _MAX_OPEN_TOKENS = 8_000_000
 
-CommitListener = Callable[[Sequence[Event]], None]
+EndReason = Literal["unsubscribed", "lagged", "publisher closed", "purged"]
+
+
+class SessionWatcher(Protocol):
+    """Told of a session's events as they become durable, and of text ahead of them. Must not block or raise."""
+
+    def committed(self, events: Sequence[Event]) -> None: ...
+
+    def provisional(self, channel: Channel, text: str) -> None: ...
+
+    def ended(self, reason: EndReason) -> None:
+        """Nothing more will come."""
+        ...
 
 
 class BodyCodec(Protocol):
@@ -37,8 +50,8 @@ class OpenSession:
     """A session in memory. ``state`` is ahead of the disk by ``waiting`` batches; ``durable_events`` are on it.
 
     Whoever renders for the session's state and appends the result holds ``lock`` meanwhile.
-    ``listeners`` are called with events as they become durable, in order. ``failure`` is set when the store refused
-    some of them: this object is of no use any more, and the next ``SessionLog.open`` reads the session again.
+    ``failure`` is set when the store refused some of its events: this object is of no use any more, and the next
+    ``SessionLog.open`` reads the session again. ``cancel_generation`` ends the generation in flight.
     """
 
     state: SessionState
@@ -50,7 +63,8 @@ class OpenSession:
     is_busy: bool = False
     is_purging: bool = False
     failure: SuperfluidError | None = None
-    listeners: list[CommitListener] = field(default_factory=list)
+    watchers: list[SessionWatcher] = field(default_factory=list)
+    cancel_generation: Callable[[], None] | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
@@ -59,7 +73,7 @@ class OpenSession:
 
     @property
     def is_idle(self) -> bool:
-        return not (self.waiting or self.is_busy or self.is_purging or self.listeners)
+        return not (self.waiting or self.is_busy or self.is_purging or self.watchers)
 
 
 class _Append:
@@ -224,8 +238,8 @@ class SessionLog:
             opened.waiting -= 1
             if error is None:
                 opened.durable_events += len(append.events)
-                for listener in tuple(opened.listeners):
-                    listener(append.events)
+                for watcher in tuple(opened.watchers):
+                    watcher.committed(append.events)
                 if not append.future.done():
                     append.future.set_result(append.events)
             else:
@@ -239,6 +253,8 @@ class SessionLog:
                 del self._open[opened.id]
             if self._alive.get(opened.id) is opened:
                 del self._alive[opened.id]
+            for watcher in tuple(opened.watchers):
+                watcher.ended("publisher closed")
         if not append.future.done():
             append.future.set_exception(error)
             # Nobody may be waiting for it (a tick's records): that is no reason for a warning about a lost exception.

@@ -5,13 +5,14 @@ StoreUnavailableError, ModelLoadingError, UnsupportedInputError, ... What they r
 """
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
 from superfluid.domain.events import Event, GenParams, RebaseEdit
 from superfluid.domain.reply import Channel, Finish
 from superfluid.domain.state import SessionState, ToolCallEntry
+from superfluid.sessions.log import EndReason
 from superfluid.store.interface import SessionRow
 
 
@@ -31,7 +32,6 @@ class TurnEnded(Struct, frozen=True):
 
 
 TurnItem = Event | ProvisionalText | TurnEnded
-EndReason = Literal["unsubscribed", "lagged", "publisher closed", "purged"]
 
 
 class Turn(Protocol):
