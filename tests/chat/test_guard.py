@@ -7,7 +7,9 @@ from superfluid.chat.guard import LookAlikes, TextGuard, private_characters
 
 _MARKERS = ("<|im_start|>", "<|im_end|>", "<think>", "</think>", "[INST]")
 _fragments = st.lists(
-    st.sampled_from([*_MARKERS, "<|im_", "end|>", "|>", "<", "think", "|im_end|", ">", "[", " ", "\n", "x", "\U000f0000"]),
+    st.sampled_from(
+        [*_MARKERS, "<|im_", "end|>", "|>", "<", "think", "|im_end|", ">", "[", " ", "\n", "x", "\U000f0000"]
+    ),
     max_size=8,
 ).map("".join)
 
@@ -38,7 +40,16 @@ def test_guarded_texts_one_behind_the_other_hold_no_marker(texts: list[str], str
 @given(_fragments)
 def test_guarded_text_in_brackets_of_the_template_is_no_marker(text: str) -> None:
     guarded = _guard(private_characters(text)).guard(text)
-    for left, right in (("<", ">"), ("</", ">"), ("<|", "|>"), ("[", "]"), ("<|", ">"), ("", ""), ("<|im_", ""), ("", "|>")):
+    for left, right in (
+        ("<", ">"),
+        ("</", ">"),
+        ("<|", "|>"),
+        ("[", "]"),
+        ("<|", ">"),
+        ("", ""),
+        ("<|im_", ""),
+        ("", "|>"),
+    ):
         assert not _has_marker(left + guarded + right)
         assert not _has_marker(left + guarded.strip() + right)
 

@@ -46,9 +46,7 @@ def test_broken_look_alikes_hold_no_marker_and_lose_nothing(markers: list[str], 
 
 
 def test_splitter_with_a_swallowing_marker_drops_the_whitespace_beside_it() -> None:
-    splitter = MarkerSplitter(
-        {"<u>": 1, "<v>": 2}, strips_text_before=frozenset({2}), strips_text_after=frozenset({1})
-    )
+    splitter = MarkerSplitter({"<u>": 1, "<v>": 2}, strips_text_before=frozenset({2}), strips_text_after=frozenset({1}))
     assert list(splitter.split("a <u>\n b \t<v> c")) == ["a ", Marker(1), "b", Marker(2), " c"]
 
 

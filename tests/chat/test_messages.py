@@ -43,12 +43,18 @@ def test_reasoning_goes_under_the_name_the_template_uses() -> None:
 
 
 def test_tool_result_without_a_name_gets_that_of_its_call() -> None:
-    messages = [Message(role="assistant", tool_calls=(_CALL,)), Message(role="tool", tool_call_id="call_1", content="r")]
+    messages = [
+        Message(role="assistant", tool_calls=(_CALL,)),
+        Message(role="tool", tool_call_id="call_1", content="r"),
+    ]
     assert shape_messages(messages, MessageShape(), _GUARD).dicts[1]["name"] == "f"
 
 
 def test_short_ids_are_nine_letters_and_digits_and_agree_between_call_and_result() -> None:
-    messages = [Message(role="assistant", tool_calls=(_CALL,)), Message(role="tool", tool_call_id="call_1", content="r")]
+    messages = [
+        Message(role="assistant", tool_calls=(_CALL,)),
+        Message(role="tool", tool_call_id="call_1", content="r"),
+    ]
     call, result = shape_messages(messages, MessageShape(has_short_ids=True), _GUARD).dicts
     assert len(result["tool_call_id"]) == 9
     assert result["tool_call_id"].isalnum()
@@ -56,7 +62,11 @@ def test_short_ids_are_nine_letters_and_digits_and_agree_between_call_and_result
 
 
 def test_folded_system_turn_begins_the_first_user_turn() -> None:
-    messages = [Message(role="system", content="Be brief."), Message(role="user", content="Hi"), Message(role="assistant")]
+    messages = [
+        Message(role="system", content="Be brief."),
+        Message(role="user", content="Hi"),
+        Message(role="assistant"),
+    ]
     shaped = shape_messages(messages, MessageShape(folds_system=True), _GUARD)
     assert [message["content"] for message in shaped.dicts] == ["Be brief.\n\nHi", ""]
     assert shaped.indices == [1, 2]

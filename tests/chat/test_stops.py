@@ -19,7 +19,9 @@ def _naive(text: str, stops: list[str]) -> tuple[str, str | None]:
 
 
 @given(_texts, _stops, st.lists(st.integers(1, 4)))
-def test_matcher_at_any_chunking_equals_search_over_the_whole_text(text: str, stops: list[str], sizes: list[int]) -> None:
+def test_matcher_at_any_chunking_equals_search_over_the_whole_text(
+    text: str, stops: list[str], sizes: list[int]
+) -> None:
     matcher = StopMatcher(stops)
     out = ""
     rest = text

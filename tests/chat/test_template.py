@@ -9,10 +9,6 @@ import jinja2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from superfluid.chat.template import TemplateCodec
-from superfluid.domain.request import ChatPrompt, Message, ToolCall
-from superfluid.errors import TemplateRefusedError, UnsupportedInputError
 from tests.fixtures.chat_templates import (
     ALL_STYLES,
     BRACKET_STYLE,
@@ -23,6 +19,10 @@ from tests.fixtures.chat_templates import (
     QWEN_STYLE,
     MarkerVocabulary,
 )
+
+from superfluid.chat.template import TemplateCodec
+from superfluid.domain.request import ChatPrompt, Message, ToolCall
+from superfluid.errors import TemplateRefusedError, UnsupportedInputError
 
 _TALK = (
     Message(role="user", content="Hello"),
@@ -76,14 +76,17 @@ def test_message_ends_part_the_rendering_into_turns(style: str) -> None:
     rendered = codec.render(ChatPrompt(messages=_TALK))
     *turns, header = _spans(vocabulary, rendered.tokens, rendered.message_ends)
     assert [content.strip() in turn for content, turn in zip(("Hello", "Hi!", "How"), turns, strict=True)] == [True] * 3
-    assert header == {
-        "chatml": "<|im_start|>assistant\n",
-        "qwen": "<|im_start|>assistant\n",
-        "default-system": "<|im_start|>assistant\n",
-        "llama": "<|head|>assistant<|/head|>\n\n",
-        "gemma": "<turn>model\n",
-        "bracket": "",
-    }[style]
+    assert (
+        header
+        == {
+            "chatml": "<|im_start|>assistant\n",
+            "qwen": "<|im_start|>assistant\n",
+            "default-system": "<|im_start|>assistant\n",
+            "llama": "<|head|>assistant<|/head|>\n\n",
+            "gemma": "<turn>model\n",
+            "bracket": "",
+        }[style]
+    )
 
 
 @pytest.mark.parametrize("style", ALL_STYLES)
@@ -177,7 +180,9 @@ def test_tool_variant_is_used_if_and_only_if_there_are_tools() -> None:
 
 
 def test_template_that_does_not_write_turn_by_turn_gives_equal_ends_before_the_header() -> None:
-    source = "{{ messages | map(attribute='content') | join('|') }}{% if add_generation_prompt %}<|im_start|>{% endif %}"
+    source = (
+        "{{ messages | map(attribute='content') | join('|') }}{% if add_generation_prompt %}<|im_start|>{% endif %}"
+    )
     codec, vocabulary = _codec(source)
     rendered = codec.render(ChatPrompt(messages=_TALK))
     assert rendered.message_ends == [len(rendered.tokens) - 1] * 3
@@ -275,7 +280,9 @@ def test_conversation_the_template_refuses_is_refused_in_its_words() -> None:
 
 def test_template_that_loops_is_refused_and_the_next_conversation_is_served() -> None:
     looks = itertools.count()
-    source = CHATML + "{% if loops %}{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}{% endif %}"
+    source = (
+        CHATML + "{% if loops %}{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}{% endif %}"
+    )
     codec = TemplateCodec(MarkerVocabulary(source), render_seconds=1.0, cpu_clock=lambda: next(looks) / 10_000)
     with pytest.raises(TemplateRefusedError, match="too long"):
         codec.render(ChatPrompt(messages=_TALK, template_kwargs={"loops": True}))

@@ -72,6 +72,7 @@ class _Stretch:
     def finish(self, *, drops_trailing: bool) -> tuple[str, str]:
         """The rest, and the line breaks that were dropped."""
         text = self._held_breaks + (self._stops.finish() if self._stops is not None else "")
+        self._held_breaks = ""
         kept = text.rstrip("\n") if drops_trailing else text
         self._released += len(kept)
         return kept, text[len(kept) :]
@@ -142,8 +143,7 @@ class ReplyAssembler:
                 self._take(run)
         if self._call is not None:
             self._end_call(is_closed=False, raw="")
-        if self._stops.matched is None:
-            self._end_stretch(drops_trailing=False)
+        self._end_stretch(drops_trailing=False)
         events, self._events = self._events, []
         return events
 
