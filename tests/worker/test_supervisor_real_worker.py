@@ -85,7 +85,7 @@ async def test_killed_or_stopped_worker_changes_no_reply(
     assert [sink.received for sink in sinks] == await replies_undisturbed(6)
     assert all(sink.finish is Finish.LENGTH for sink in sinks)
     assert statistics.respawns_total == 2
-    assert statistics.decode_tokens_total >= 6 * 60 - 2 * 4
+    assert 300 < statistics.decode_tokens_total <= 360
     assert (statistics.lanes_active, statistics.queue_depth) == (0, (0, 0, 0, 0))
 
 
