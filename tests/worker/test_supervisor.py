@@ -214,16 +214,16 @@ async def test_death_in_mid_stream_continues_with_the_same_tokens(running: Start
 
 
 async def test_stopped_worker_is_replaced_and_the_stream_continues(running: Start) -> None:
-    async with running({"hang_after": 5}, OK, timeout_seconds=0.3) as supervisor:
+    async with running({"hang_after": 5}, OK, timeout_seconds=1.0) as supervisor:
         sink = RecordingSink()
         supervisor.submit(make_job(1), sink)
         await sink.until()
-        assert supervisor.statistics().respawns_total == 1
+        assert supervisor.statistics().respawns_total >= 1
     assert sink.received == expected_tokens(3, 20)
 
 
 async def test_idle_worker_that_is_stopped_is_noticed(running: Start) -> None:
-    async with running(timeout_seconds=0.3) as supervisor:
+    async with running(timeout_seconds=1.0) as supervisor:
         pid = supervisor.worker_pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
@@ -231,7 +231,7 @@ async def test_idle_worker_that_is_stopped_is_noticed(running: Start) -> None:
 
 
 async def test_worker_that_does_not_answer_pings_is_replaced(running: Start) -> None:
-    async with running({"is_silent": True}, OK, timeout_seconds=0.3) as supervisor:
+    async with running({"is_silent": True}, OK, timeout_seconds=1.0) as supervisor:
         await next_pid(supervisor, supervisor.worker_pid)
 
 
@@ -413,7 +413,7 @@ async def test_worker_has_its_own_session(running: Start) -> None:
 def test_uvloop_carries_the_stream_over_death_wedge_and_garbage(running: Start) -> None:
     async def scenario() -> list[int]:
         lives = ({"die_after": 5}, {"hang_after": 3}, {"garbage_after": 2}, OK)
-        async with running(*lives, timeout_seconds=0.3) as supervisor:
+        async with running(*lives, timeout_seconds=1.0) as supervisor:
             sink = RecordingSink()
             supervisor.submit(make_job(1), sink)
             await sink.until()
@@ -430,7 +430,7 @@ async def test_respawns_leak_no_descriptors_and_no_zombies(running: Start) -> No
     async with running() as warm_up:
         assert warm_up.is_ready
     before = descriptors()
-    async with running({"die_after": 2}, {"die_after": 2}, {"hang_after": 2}, OK, timeout_seconds=0.3) as supervisor:
+    async with running({"die_after": 2}, {"die_after": 2}, {"hang_after": 2}, OK, timeout_seconds=1.0) as supervisor:
         sink = RecordingSink()
         supervisor.submit(make_job(1), sink)
         await sink.until()
