@@ -29,8 +29,8 @@ class Row(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """``logits``: float32, one row of vocabulary size per requested position, in the order of the rows. It is a view of the
-    engine's memory, valid until the next call. ``completed``: tokens evaluated per row; fewer than asked for only
+    """``logits``: float32, one row of vocabulary size per requested position, in the order of the rows. It is a view of
+    the engine's memory, valid until the next call. ``completed``: tokens evaluated per row; fewer than asked for only
     after an abort, and then that row has no logits (its rows are absent)."""
 
     logits: Logits
@@ -77,7 +77,10 @@ class Engine(Protocol):
         ...
 
     def import_lane(self, lane: int, state: bytes, length: int) -> bool:
-        """Replaces the lane's state by an exported one of ``length`` tokens. False (and the lane is cleared) if refused."""
+        """Replaces the lane's state by an exported one of ``length`` tokens. False (and the lane cleared) if refused.
+
+        Never trust a state of unknown origin: a flipped bit in its body is taken. Keep a checksum beside it.
+        """
         ...
 
     def set_threads(self, threads: int) -> None:
@@ -85,8 +88,8 @@ class Engine(Protocol):
         ...
 
     def abort(self) -> None:
-        """Asks the step in flight to end early. May be called from another thread; without effect on models whose state an
-        abort would corrupt, and between steps."""
+        """Asks the step in flight to end early. May be called from another thread; without effect on models whose state
+        an abort would corrupt, and between steps."""
         ...
 
     def close(self) -> None:

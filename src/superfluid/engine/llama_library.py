@@ -2,13 +2,15 @@
 
 The binding loads its own build, or the one in ``LLAMA_CPP_LIB_PATH``, when it is imported. A foreign build is examined
 in a child process first, since a call into a library with another layout may well crash. Checked are, in this order:
-that it loads; every function the binding declares; its version; that the default parameters, read with the binding's
-layout, hold only sane values (shifted fields do not); and that a batch it allocates has its arrays where the binding
-looks for them.
+that it loads; every function the binding declares; its version; that the default parameters are as long as the binding
+thinks (on x86-64, where that can be seen) and, read with its layout, hold only sane values (shifted fields do not); and
+that a batch it allocates has its arrays where the binding looks for them.
 """
 
+import ctypes
 import importlib
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import MutableMapping
@@ -24,6 +26,7 @@ _ENVIRONMENT_NAME: Final = "LLAMA_CPP_LIB_PATH"
 _PROBE_SECONDS: Final = 30.0
 _TYPE_F16 = 1
 _PROBE_BATCH = 4
+_PROBE_ROOM_BYTES = 4096
 
 
 def load_binding(library: Path | None, environment: MutableMapping[str, str] = os.environ) -> Any:
@@ -58,12 +61,28 @@ def check_binding(binding: Any) -> None:
     if not version.startswith(BINDING_LLAMA_VERSION):
         raise EngineLibraryError(f"this libllama is version {version!r}, the binding needs {BINDING_LLAMA_VERSION}x")
     problems = [
+        *_length_problems(binding),
         *model_params_problems(binding.llama_model_default_params()),
         *context_params_problems(binding.llama_context_default_params()),
         *_batch_problems(binding),
     ]
     if problems:
         raise EngineLibraryError(f"this libllama does not match the binding: {'; '.join(problems)}")
+
+
+def written_bytes(function: Any) -> int:
+    """How long the record is that a C function without arguments returns in memory.
+
+    By x86-64's calling convention such a function gets the record's address as a hidden first argument.
+    """
+    prototype = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+    call = prototype(ctypes.cast(function, ctypes.c_void_p).value or 0)
+    length = 0
+    for poison in (0x55, 0xAA):
+        room = (ctypes.c_ubyte * _PROBE_ROOM_BYTES)(*[poison] * _PROBE_ROOM_BYTES)
+        call(ctypes.addressof(room))
+        length = max([length, *(index + 1 for index, byte in enumerate(room) if byte != poison)])
+    return length
 
 
 def model_params_problems(params: Any) -> list[str]:
@@ -103,6 +122,20 @@ def context_params_problems(params: Any) -> list[str]:
         "ctx_other": not params.ctx_other,
     }
     return _named("llama_context_params", expected)
+
+
+def _length_problems(binding: Any) -> list[str]:
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return []
+    problems = []
+    for record in (binding.llama_model_params, binding.llama_context_params):
+        name = record.__name__
+        length = written_bytes(getattr(binding, name.replace("_params", "_default_params")))
+        last = getattr(record, record._fields_[-1][0])
+        # Less than the whole record may be written: there can be padding behind the last field.
+        if not last.offset < length <= ctypes.sizeof(record):
+            problems.append(f"{name} has {length} bytes, the binding knows {ctypes.sizeof(record)}")
+    return problems
 
 
 def _named(record: str, expected: dict[str, bool]) -> list[str]:
