@@ -41,7 +41,8 @@ def _import_low_level(library_path: str | None) -> types.ModuleType:
         stand_in = types.ModuleType(_PACKAGE)
         stand_in.__path__ = list(spec.submodule_search_locations)
         sys.modules[_PACKAGE] = stand_in
-    previous = os.environ.get(_LIBRARY_VARIABLE)
+    # The worker loads what it is told to and nothing else; so do we.
+    previous = os.environ.pop(_LIBRARY_VARIABLE, None)
     try:
         if library_path is not None:
             is_file = os.path.isfile(library_path)
@@ -51,11 +52,9 @@ def _import_low_level(library_path: str | None) -> types.ModuleType:
         # AttributeError is a symbol that the binding expects and this build lacks.
         raise EngineLibraryError(f"libllama could not be loaded: {error}") from error
     finally:
-        if library_path is not None:
-            if previous is None:
-                os.environ.pop(_LIBRARY_VARIABLE, None)
-            else:
-                os.environ[_LIBRARY_VARIABLE] = previous
+        os.environ.pop(_LIBRARY_VARIABLE, None)
+        if previous is not None:
+            os.environ[_LIBRARY_VARIABLE] = previous
         if stand_in is not None:
             # Whoever imports the package later gets the real one, around the submodule that is loaded.
             del sys.modules[_PACKAGE]

@@ -118,6 +118,11 @@ class TemplateCodec:
         """Whether the template knows calls and their results."""
         return self._tool_use is not None and self._tool_use.shape.writes_calls
 
+    @property
+    def has_system_turn(self) -> bool:
+        """Whether the template writes a system message as a turn of its own."""
+        return self._default is not None and not self._default.shape.folds_system
+
     def statistics(self) -> TokenCacheStatistics:
         return self._encoder.statistics()
 
