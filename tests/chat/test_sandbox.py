@@ -122,5 +122,5 @@ def test_blocks_are_trimmed_as_the_templates_expect() -> None:
     assert _render("a\n  {% if true %}\nb\n  {% endif %}\nc") == "a\nb\nc"
 
 
-def test_lists_can_be_appended_to() -> None:
-    assert _render("{% set x = [] %}{% set _ = x.append(1) %}{{ x }}") == "[1]"
+def test_lists_can_be_appended_to_and_popped_from() -> None:
+    assert _render("{% set x = [0] %}{% set _ = x.append(1) %}{{ x.pop() }}{{ x }}") == "1[0]"

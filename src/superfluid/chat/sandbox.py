@@ -172,8 +172,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
     # ---- hooks of the sandbox
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        # Some templates collect messages in lists. All lists they can reach were made for this rendering.
-        return (attr == "append" and isinstance(obj, list)) or super().is_safe_attribute(obj, attr, value)
+        # Some templates collect and take messages in lists. All lists they can reach were made for this rendering.
+        return (attr in {"append", "pop"} and isinstance(obj, list)) or super().is_safe_attribute(obj, attr, value)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator == "%" and isinstance(left, str):
