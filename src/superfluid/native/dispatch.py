@@ -1,0 +1,138 @@
+"""One request in, one reply out: which use case answers what, and how failures read. Runs in the daemon."""
+
+import logging
+from typing import assert_never
+
+from superfluid.errors import InternalFaultError, SuperfluidError
+from superfluid.native import requests, responses
+from superfluid.native.replies import inspection_of, summary_of, tool_calls_of, tree_of
+from superfluid.native.requests import Request
+from superfluid.native.responses import Err, Response
+from superfluid.sessions.session_api import SessionApi
+
+logger = logging.getLogger("superfluid_daemon")
+
+StreamingRequest = requests.Generate | requests.Subscribe | requests.Unsubscribe
+"""What needs a connection that lasts: it is answered by more than one frame, or belongs to such a request."""
+
+PendingRequest = (
+    requests.SetMeta
+    | requests.Purge
+    | requests.SetQos
+    | requests.SetBackgroundRate
+    | requests.AppendBlock
+    | requests.RequestPermission
+    | requests.RespondPermission
+    | requests.RequestToolCancel
+    | requests.AppendToolOutcome
+    | requests.Ledger
+    | requests.PutMedia
+    | requests.AppendImage
+    | requests.GcMedia
+    | requests.Complete
+    | requests.Pin
+)
+"""What is in the protocol and not yet in this daemon."""
+
+
+async def answer(api: SessionApi, request: Request) -> Response:
+    """The reply, which is an ``Err`` if the request fails for whatever reason. Nothing is raised but a cancellation."""
+    try:
+        return await _answer(api, request)
+    except Exception as error:  # noqa: BLE001  (supervision point: a request's failure ends that request only)
+        return failure(error)
+
+
+def failure(error: Exception) -> Err:
+    """How a failure reads. One that superfluid does not name goes to the log, and not to the client."""
+    return Err(named_failure(error).message)
+
+
+def named_failure(error: Exception) -> SuperfluidError:
+    """``error``, or what stands for it after it was logged."""
+    if isinstance(error, SuperfluidError):
+        return error
+    logger.error("a request of the session API failed", exc_info=error)
+    return InternalFaultError("superfluid failed to answer; its log has the details")
+
+
+async def _answer(api: SessionApi, request: Request) -> Response:
+    match request:
+        case requests.Append() | requests.AppendMessage() | requests.AppendSystem() | requests.AppendToolResult():
+            return await _append(api, request)
+        case requests.Create() | requests.Fork() | requests.Trim() | requests.Rebase():
+            return await _make_session(api, request)
+        case requests.List() | requests.Sessions() | requests.Tree():
+            return await _list(api, request)
+        case requests.Read() | requests.Inspect() | requests.OpenToolCalls():
+            return await _read(api, request)
+        case requests.Cancel(session):
+            await api.cancel(session)
+            return responses.Cancelling()
+        case requests.Metrics():
+            return responses.Text(await api.metrics_text())
+        case requests.SetLogLevel(directive):
+            await api.set_log_level(directive)
+            return responses.Ack()
+        case requests.Generate() | requests.Subscribe() | requests.Unsubscribe():
+            return Err(f"{type(request).__name__} needs a connection that stays open: use /web/ws or the unix socket")
+        case _:
+            return _not_available(request)
+
+
+def _not_available(request: PendingRequest) -> Err:
+    return Err(f"{type(request).__name__} is not available in this version of superfluid")
+
+
+async def _append(
+    api: SessionApi,
+    request: requests.Append | requests.AppendMessage | requests.AppendSystem | requests.AppendToolResult,
+) -> Response:
+    match request:
+        case requests.Append(session, text, span):
+            return responses.Committed(await api.append(session, text, span))
+        case requests.AppendMessage(session, role, text):
+            return responses.Committed(await api.append_message(session, role, text))
+        case requests.AppendSystem(session, text, tools):
+            return responses.Committed(await api.append_system(session, text, tools))
+        case requests.AppendToolResult(session, call_id, content):
+            return responses.Committed(await api.append_tool_result(session, call_id, content))
+    assert_never(request)
+
+
+async def _make_session(
+    api: SessionApi, request: requests.Create | requests.Fork | requests.Trim | requests.Rebase
+) -> Response:
+    match request:
+        case requests.Create(parent, params):
+            return responses.Created(await api.create(parent, params))
+        case requests.Fork(session, at_event, params):
+            return responses.Created(await api.fork(session, at_event, params))
+        case requests.Trim(session, to_event):
+            return responses.Created(await api.trim(session, to_event))
+        case requests.Rebase(session, edits, params):
+            return responses.Created(await api.rebase(session, edits, params))
+    assert_never(request)
+
+
+async def _list(api: SessionApi, request: requests.List | requests.Sessions | requests.Tree) -> Response:
+    match request:
+        case requests.List():
+            return responses.Sessions(tuple(row.id for row in await api.session_rows(include_archived=True)))
+        case requests.Sessions(include_archived):
+            rows = await api.session_rows(include_archived=include_archived)
+            return responses.SessionList(tuple(map(summary_of, rows)))
+        case requests.Tree():
+            return tree_of(await api.session_rows(include_archived=False))
+    assert_never(request)
+
+
+async def _read(api: SessionApi, request: requests.Read | requests.Inspect | requests.OpenToolCalls) -> Response:
+    match request:
+        case requests.Read(session, cursor):
+            return responses.Events(tuple(await api.read(session, cursor)))
+        case requests.Inspect(session):
+            return inspection_of(await api.inspect(session))
+        case requests.OpenToolCalls(session):
+            return responses.ToolCalls(tool_calls_of(await api.open_tool_calls(session)))
+    assert_never(request)
