@@ -1,6 +1,7 @@
 """What ``superfluid serve`` prints for the person who started it. Runs in the daemon."""
 
 import json
+from collections.abc import Sequence
 from typing import TextIO
 
 from superfluid.domain.model import ModelFacts
@@ -13,9 +14,13 @@ def announce_loading(stream: TextIO, model: str | None) -> None:
     print(f"superfluid {__version__}: loading {model or 'the default model'}", file=stream, flush=True)
 
 
-def announce_ready(stream: TextIO, model: ServedModel, *, host: str, port: int, has_key: bool) -> None:
+def announce_ready(
+    stream: TextIO, model: ServedModel, *, host: str, port: int, has_key: bool, session_lines: Sequence[str] = ()
+) -> None:
     """Where the server is, what it serves, what that takes, and a line to try."""
-    print(ready_text(model.model_id, model.facts, base_url(host, port), has_key=has_key), file=stream, flush=True)
+    url = base_url(host, port)
+    text = ready_text(model.model_id, model.facts, url, has_key=has_key, session_lines=session_lines)
+    print(text, file=stream, flush=True)
 
 
 def base_url(host: str, port: int) -> str:
@@ -24,7 +29,7 @@ def base_url(host: str, port: int) -> str:
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
-def ready_text(model_id: str, facts: ModelFacts, url: str, *, has_key: bool) -> str:
+def ready_text(model_id: str, facts: ModelFacts, url: str, *, has_key: bool, session_lines: Sequence[str] = ()) -> str:
     """Pure; see ``announce_ready``."""
     body = {"model": model_id, "messages": [{"role": "user", "content": "Name three rivers."}]}
     key = " \\\n    -H 'authorization: Bearer <your key>'" if has_key else ""
@@ -38,6 +43,7 @@ def ready_text(model_id: str, facts: ModelFacts, url: str, *, has_key: bool) -> 
             f"{format_bytes(facts.kv_bytes)}",
             "",
             f"  listening on {url}; OpenAI clients use {url}/v1",
+            *(f"  {line}" for line in session_lines),
             "",
             "  Try it:",
             "",

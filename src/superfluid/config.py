@@ -83,6 +83,21 @@ class HttpConfig(Struct, frozen=True, kw_only=True):
     keepalive_seconds: float = 15.0
 
 
+class SessionsConfig(Struct, frozen=True, kw_only=True):
+    """Where sessions are kept, and who may reach them.
+
+    ``directory`` None keeps none: every request is forgotten, and there is no session API. ``web`` is the browser
+    transport's address. ``http_ttl_seconds`` and ``budget_bytes`` bound what is kept of requests that named no session.
+    """
+
+    directory: Path | None = None
+    socket: Path | None = None
+    web: tuple[str, int] | None = None
+    web_origins: tuple[str, ...] = ()
+    http_ttl_seconds: float | None = None
+    budget_bytes: int | None = None
+
+
 class LogConfig(Struct, frozen=True, kw_only=True):
     """``directory`` ``None`` logs to stderr. ``filter`` is an EnvFilter directive."""
 
@@ -102,6 +117,7 @@ class ServeConfig(Struct, frozen=True, kw_only=True):
     drain_timeout_seconds: float = 60.0
     hub: HubConfig = HubConfig()
     node_name: str | None = None
+    sessions: SessionsConfig = SessionsConfig()
 
 
 def environment_value(environment: Mapping[str, str], name: str) -> str | None:

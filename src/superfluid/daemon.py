@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from superfluid.banner import announce_loading, announce_ready
 from superfluid.chat.model import LoadedText, open_text
+from superfluid.clock import SystemClock
 from superfluid.config import ServeConfig
 from superfluid.domain.statistics import ModelStatistics
 from superfluid.engine_settings import engine_settings, uses_fake_engine
@@ -22,9 +23,11 @@ from superfluid.http.app import create_app
 from superfluid.http.server import HttpServer, bind_listener, listener_address
 from superfluid.models.progress import progress_for
 from superfluid.models.source import ModelFile, resolve_model
+from superfluid.session_stack import SessionStack
 from superfluid.sessions.counter import ReplyCounter
 from superfluid.sessions.interface import ServedModel
 from superfluid.sessions.service import ModelService
+from superfluid.sessions.text import SessionText
 from superfluid.telemetry.access_log import log_generation
 from superfluid.telemetry.logs import DaemonLog, emit_remote, set_up_logging
 from superfluid.telemetry.metrics import MetricsPage, node_name
@@ -86,9 +89,12 @@ class _Daemon:
             self._statistics, lambda: logs.dropped_lines, node_name(os.environ, socket.gethostname())
         )
         self._executor = ThreadPoolExecutor(_TEXT_THREADS, thread_name_prefix="text")
+        self._sessions: SessionStack | None = None
+        self._counter = ReplyCounter()
         self._stop_requests = 0
         self._server: HttpServer | None = None
         self._stopping = asyncio.Event()
+        self._hurrying = asyncio.Event()
 
     async def run(self, listener: socket.socket) -> int:
         app = create_app(
@@ -97,6 +103,8 @@ class _Daemon:
             metrics=self._metrics,
             record_generation=log_generation,
         )
+        if self._config.sessions.directory is not None:
+            self._sessions = SessionStack(self._config.sessions, clock=SystemClock())
         host, port = listener_address(listener)
         self._server = HttpServer(app, listener, drain_timeout_seconds=self._config.drain_timeout_seconds)
         loop = asyncio.get_running_loop()
@@ -106,14 +114,31 @@ class _Daemon:
         try:
             is_loaded = await self._load(host, port)
             if is_loaded:
-                await serving
+                await self._stopping.wait()
+                await self._drain(serving)
         finally:
             self._server.stop(at_once=True)
             await asyncio.gather(serving, return_exceptions=True)
             if self._supervisor is not None:
                 await self._supervisor.stop()
+            if self._sessions is not None:
+                await self._sessions.close()
             self._executor.shutdown(wait=False, cancel_futures=True)
         return 0
+
+    async def _drain(self, serving: "asyncio.Task[None]") -> None:
+        """Both front ends at the same time; a second Ctrl-C ends the wait."""
+        draining: list[asyncio.Future[Any]] = [serving]
+        if self._sessions is not None:
+            seconds = self._config.drain_timeout_seconds
+            draining.append(asyncio.ensure_future(self._sessions.drain(seconds, at_once=False)))
+        hurrying = asyncio.ensure_future(self._hurrying.wait())
+        finished = asyncio.gather(*draining, return_exceptions=True)
+        waiting: set[asyncio.Future[Any]] = {finished, hurrying}
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        hurrying.cancel()
+        if not finished.done() and self._sessions is not None:
+            await self._sessions.drain(0.0, at_once=True)
 
     # ---- start
 
@@ -140,10 +165,19 @@ class _Daemon:
             created_unix=int(time.time()),
             backend=supervisor,
             generation=config.generation,
-            counter=ReplyCounter(),
+            counter=self._counter,
             executor=self._executor,
         )
         self._models.add(service)
+        if self._sessions is not None:
+            await self._sessions.serve(
+                supervisor,
+                counter=self._counter,
+                executor=self._executor,
+                metrics_text=lambda: self._metrics()[0].decode(),
+                set_log_level=self._set_log_level,
+                drain_seconds=config.drain_timeout_seconds,
+            )
         started = time.monotonic()
         await self._unless_stopped(asyncio.ensure_future(supervisor.start()))
         if self._stopping.is_set():
@@ -151,12 +185,22 @@ class _Daemon:
         text: LoadedText = await asyncio.get_running_loop().run_in_executor(
             self._executor, open_text, file.path if file is not None else None, config.model.library_path
         )
-        service.attach_text(text)
+        chats = None
+        if self._sessions is not None:
+            chats = self._sessions.attach_text(SessionText(text.tokenizer, text.codec, text.turns))
+        service.attach_text(text, chats)
         logger.info(
             "the model is loaded",
             extra={"fields": {"model": service.model_id, "seconds": round(time.monotonic() - started, 2)}},
         )
-        announce_ready(sys.stdout, service, host=host, port=port, has_key=config.http.api_key is not None)
+        announce_ready(
+            sys.stdout,
+            service,
+            host=host,
+            port=port,
+            has_key=config.http.api_key is not None,
+            session_lines=[] if self._sessions is None else self._sessions.banner_lines(),
+        )
         return True
 
     def _find_model(self) -> ModelFile:
@@ -191,12 +235,18 @@ class _Daemon:
         assert self._server is not None
         if self._stop_requests > 1 and number == signal.SIGINT:
             logger.warning("stopping at once")
+            self._hurrying.set()
             self._server.stop(at_once=True)
             return
         if self._stop_requests == 1:
             seconds = self._config.drain_timeout_seconds
             logger.info(f"draining: running requests have {seconds:g} s; press Ctrl-C again to stop at once")
         self._server.stop()
+
+    def _set_log_level(self, directive: str) -> None:
+        self._logs.replace_filter(directive)
+        if self._supervisor is not None:
+            self._supervisor.set_log_filter(directive)
 
     def _statistics(self) -> ModelStatistics:
         return no_statistics() if self._supervisor is None else self._supervisor.statistics()

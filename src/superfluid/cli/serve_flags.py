@@ -7,9 +7,10 @@ import click
 
 from superfluid.cli.commands import Flag, say_note
 
-MODEL, LISTENING, LANES, SAMPLING, RUNNING = (
+MODEL, LISTENING, SESSIONS, LANES, SAMPLING, RUNNING = (
     "Model",
     "Listening",
+    "Sessions",
     "Lanes and memory",
     "For requests that do not say (else the model's own values)",
     "Logs and shutdown",
@@ -39,6 +40,7 @@ def serve_parameters() -> list[click.Parameter]:
     return [
         *_model_flags(),
         *_listening_flags(),
+        *_session_flags(),
         *_lane_flags(),
         *_sampling_flags(),
         *_running_flags(),
@@ -139,6 +141,71 @@ def _listening_flags() -> list[click.Parameter]:
             default_text="none",
             help="The key that clients must send.",
             rule="Not empty. Sent as `Authorization: Bearer KEY` or `X-Api-Key: KEY`.",
+        ),
+    ]
+
+
+def _session_flags() -> list[click.Parameter]:
+    return [
+        Flag(
+            ["--sessions", "sessions_directory"],
+            panel=SESSIONS,
+            type=click.Path(path_type=Path),
+            metavar="DIR",
+            default_text="$SUPERFLUID_HOME/sessions",
+            help="Where conversations are kept, durably. One server per directory.",
+            rule="Made if it is not there, for its owner alone.",
+        ),
+        Flag(
+            ["--no-sessions", "has_no_sessions"],
+            panel=SESSIONS,
+            is_flag=True,
+            help="Keep nothing on the disk; the session API is off then.",
+            rule="Not with `--sessions`, `--socket` or `--web`.",
+        ),
+        Flag(
+            ["--socket"],
+            panel=SESSIONS,
+            type=click.Path(path_type=Path),
+            metavar="PATH",
+            default_text="$SUPERFLUID_HOME/superfluid.sock",
+            help="The session API's unix socket.",
+            rule="Under 108 bytes (104 on macOS). A default that is longer moves to the directory for temporary files.",
+        ),
+        Flag(
+            ["--web"],
+            panel=SESSIONS,
+            metavar="ADDR:PORT",
+            default_text="off",
+            help="Serve the session API to programs and web pages on this machine, here.",
+            rule="`127.0.0.1`, `[::1]` or `localhost` only. Port 0 takes a free one.",
+        ),
+        Flag(
+            ["--web-origin", "web_origins"],
+            panel=SESSIONS,
+            multiple=True,
+            metavar="URL",
+            default_text="none",
+            help="A web page's origin that may use --web; repeatable.",
+            rule="Compared letter for letter, such as `http://localhost:5173`.",
+        ),
+        Flag(
+            ["--http-session-ttl"],
+            panel=SESSIONS,
+            type=float,
+            metavar="S",
+            default_text="forever",
+            help="Seconds to keep requests that named no session after their last use.",
+            rule="Above 0. Sessions of the session API are never dropped.",
+        ),
+        Flag(
+            ["--store-budget-gb"],
+            panel=SESSIONS,
+            type=float,
+            metavar="N",
+            default_text="none",
+            help="Drop the oldest requests that named no session when the store is larger.",
+            rule="GiB, above 0.",
         ),
     ]
 

@@ -1,5 +1,7 @@
 """From ``serve``'s flags and the environment to the configuration. Pure: it checks whatever needs no I/O."""
 
+import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from superfluid.config import (
     Runtime,
     Secret,
     ServeConfig,
+    SessionsConfig,
     environment_value,
     require_at_least,
     require_range,
@@ -67,6 +70,13 @@ class ServeFlags:
     log_file: Path | None = None
     wants_monitor: bool = False
     continuous_batching: str | None = None
+    sessions_directory: Path | None = None
+    has_no_sessions: bool = False
+    socket: Path | None = None
+    web: str | None = None
+    web_origins: tuple[str, ...] = ()
+    http_session_ttl: float | None = None
+    store_budget_gb: float | None = None
 
 
 def build_serve_config(
@@ -79,8 +89,10 @@ def build_serve_config(
     if flags.wants_monitor:
         raise UsageError("--tui: this version has no monitor to show yet; leave the flag out", param="--tui")
     require_at_least("--drain-timeout", flags.drain_timeout, 0)
+    home = config.home_directory(environment)
     return ServeConfig(
-        home=config.home_directory(environment),
+        home=home,
+        sessions=_sessions_config(flags, home, environment),
         model=_model_config(flags, environment, cores, note),
         generation=_generation_config(flags),
         http=_http_config(flags),
@@ -234,14 +246,61 @@ def _http_config(flags: ServeFlags) -> HttpConfig:
     )
 
 
-def _address(text: str) -> tuple[str, int]:
+def _sessions_config(flags: ServeFlags, home: Path, environment: Mapping[str, str]) -> SessionsConfig:
+    if flags.has_no_sessions:
+        if flags.sessions_directory or flags.socket or flags.web:
+            raise UsageError("--no-sessions contradicts --sessions, --socket and --web", param="--no-sessions")
+        return SessionsConfig()
+    for flag, value in (("--http-session-ttl", flags.http_session_ttl), ("--store-budget-gb", flags.store_budget_gb)):
+        if value is not None and not 0 < value < 1e12:
+            raise UsageError(f"{flag} must be above 0, got {value:g}", param=flag)
+    if flags.web_origins and not flags.web:
+        raise UsageError("--web-origin has no effect without --web", param="--web-origin")
+    return SessionsConfig(
+        directory=(flags.sessions_directory or home / "sessions").expanduser(),
+        socket=_socket_path(flags.socket, home, environment),
+        web=None if flags.web is None else _web_address(flags.web),
+        web_origins=flags.web_origins,
+        http_ttl_seconds=flags.http_session_ttl,
+        budget_bytes=None if flags.store_budget_gb is None else round(flags.store_budget_gb * 2**30),
+    )
+
+
+def _socket_path(given: Path | None, home: Path, environment: Mapping[str, str]) -> Path:
+    if given is not None:
+        if not is_socket_path_short_enough(given):
+            raise UsageError(f"--socket {given} is too long for a unix socket", param="--socket")
+        return given
+    default = home / "superfluid.sock"
+    if is_socket_path_short_enough(default):
+        return default
+    temporary = environment_value(environment, "TMPDIR") or "/tmp"
+    name = f"superfluid-{os.getuid()}.sock"
+    moved = Path(temporary) / name
+    return moved if is_socket_path_short_enough(moved) else Path("/tmp") / name
+
+
+def is_socket_path_short_enough(path: Path) -> bool:
+    """Whether a unix socket can have this path: the kernel keeps it in a field of fixed size, end included."""
+    return len(os.fsencode(path)) < (104 if sys.platform == "darwin" else 108)
+
+
+def _web_address(text: str) -> tuple[str, int]:
+    host, port = _address(text, "--web")
+    require_range("--web", port, 0, 65_535)
+    if host not in ("127.0.0.1", "::1", "localhost"):
+        raise UsageError(
+            f"--web listens on this machine only: 127.0.0.1, [::1] or localhost, not {host}", param="--web"
+        )
+    return host, port
+
+
+def _address(text: str, flag: str = "--http") -> tuple[str, int]:
     """``host:port``; an IPv6 host stands in brackets."""
     host, colon, port = text.rpartition(":")
     is_bracketed = host.startswith("[") and host.endswith("]")
     if not colon or not host or not port.isdecimal() or (":" in host and not is_bracketed):
-        raise UsageError(
-            f"--http must be ADDRESS:PORT, such as 127.0.0.1:8453 or [::1]:8453, got {text!r}", param="--http"
-        )
+        raise UsageError(f"{flag} must be ADDRESS:PORT, such as 127.0.0.1:8453 or [::1]:8453, got {text!r}", param=flag)
     return host[1:-1] if is_bracketed else host, int(port)
 
 

@@ -133,6 +133,15 @@ class SessionState:
         calls = {call_id: replace(entry) for call_id, entry in self.calls.items()}
         return replace(self, tokens=self.tokens[:], calls=calls, open_permissions=set(self.open_permissions))
 
+    def forked(self, session: int) -> "SessionState":
+        """The state of a new session that inherits all events of this one and has none of its own yet."""
+        child = self.snapshot()
+        child.session, child.parent, child.fork_at, child.epoch = session, self.session, self.events, 1
+        child.calls, child.open_permissions = {}, set()
+        child.title, child.is_archived, child.meta_version = None, False, 0
+        child.pin_deadline_unix_ms = 0
+        return child
+
     def apply_all(self, events: Iterable[Event]) -> None:
         for event in events:
             self.apply(event)

@@ -1,6 +1,5 @@
 """The session API's use cases, put together: commands, branches, generations, subscriptions. Runs on the event loop."""
 
-import hashlib
 import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -29,21 +28,9 @@ from superfluid.sessions.rebase import rebased_bodies
 from superfluid.sessions.recorder import TurnRecorder
 from superfluid.sessions.rules import require_edits, require_fork_point, require_idle, require_not_purging
 from superfluid.sessions.session_api import Inspected
+from superfluid.sessions.text import SessionText
 from superfluid.sessions.turn import EmptyTurn, SessionTurn
 from superfluid.store.interface import SessionRow
-
-_DIGEST_VERSION = b"superfluid 1"
-
-
-class SessionText:
-    """What sessions need of the loaded model's text, with what never changes computed once."""
-
-    def __init__(self, tokenizer: Tokenizer, codec: ChatCodec, turns: TurnCodec) -> None:
-        self.tokenizer = tokenizer
-        self.codec = codec
-        self.turns = turns
-        digest = hashlib.sha256(_DIGEST_VERSION + turns.identity).digest()
-        self.fingerprint = int.from_bytes(digest[:8], "little")
 
 
 class Sessions:

@@ -153,17 +153,7 @@ class SessionCommands:
 
     async def inherited_state(self, parent: OpenSession, at_event: int) -> SessionState:
         """The state of a new session that has the first ``at_event`` events of ``parent``, and none of its own yet."""
-        current = parent.state
-        state = SessionState(
-            self._log.store.allocate_session_id(),
-            fork_at=at_event,
-            parent=parent.id,
-            qos_class=current.qos_class,
-            is_batch_invariant=current.is_batch_invariant,
-        )
-        state.apply_all(await self._log.read_events(parent, 0, at_event))
-        state.epoch = 1
-        return state
+        return await self._log.inherited_state(parent, at_event)
 
     # ----
 

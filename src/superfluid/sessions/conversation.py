@@ -1,7 +1,7 @@
 """Digests of conversations, so that a request over HTTP finds the stored session its messages begin with. Pure.
 
-A digest covers everything that decides the tokens of the rendered messages, and leaves out what clients do not send back
-alike: reasoning, ids of calls, the spelling of JSON arguments.
+A digest covers everything that decides the tokens of the rendered messages, and leaves out what clients do not send
+back alike: reasoning, ids of calls, the spelling of JSON arguments.
 """
 
 import hashlib

@@ -17,7 +17,16 @@ from superfluid.domain.events import Body, EpochBump, Event
 from superfluid.domain.reply import Channel
 from superfluid.domain.state import SessionState
 from superfluid.errors import SessionNotFoundError, SuperfluidError
-from superfluid.store.interface import AddEvents, Origin, PutSession, SessionRow, SessionStore, StoredEvent, Write
+from superfluid.store.interface import (
+    AddEvents,
+    ForgetSession,
+    Origin,
+    PutSession,
+    SessionRow,
+    SessionStore,
+    StoredEvent,
+    Write,
+)
 
 _MAX_OPEN_SESSIONS = 512
 _MAX_OPEN_TOKENS = 8_000_000
@@ -172,6 +181,22 @@ class SessionLog:
         stored = await self._loop.run_in_executor(self._reader, self._store.events, opened.id, first, limit)
         return self.decode(stored)
 
+    async def inherited_state(self, parent: OpenSession, at_event: int) -> SessionState:
+        """The state of a new session that has the first ``at_event`` events of ``parent``, and none of its own yet."""
+        session = self._store.allocate_session_id()
+        if at_event == parent.state.events and not parent.waiting:
+            return parent.state.forked(session)
+        state = SessionState(
+            session,
+            fork_at=at_event,
+            parent=parent.id,
+            qos_class=parent.state.qos_class,
+            is_batch_invariant=parent.state.is_batch_invariant,
+        )
+        state.apply_all(await self.read_events(parent, 0, at_event))
+        state.epoch = 1
+        return state
+
     def decode(self, stored: Sequence[StoredEvent]) -> list[Event]:
         decode = self._codec.decode
         return [Event(event.event_id, event.epoch, event.ts_unix_ms, decode(event.body)) for event in stored]
@@ -259,6 +284,34 @@ class SessionLog:
             append.future.set_exception(error)
             # Nobody may be waiting for it (a tick's records): that is no reason for a warning about a lost exception.
             append.future.exception()
+
+    async def forget(self, sessions: Sequence[int]) -> None:
+        """Erases sessions that nobody uses and nothing inherits from, rows and all. Raises StoreUnavailableError."""
+        future: asyncio.Future[Sequence[SuperfluidError | None]] = self._loop.create_future()
+
+        def answered(errors: Sequence[SuperfluidError | None]) -> None:
+            self._loop.call_soon_threadsafe(future.set_result, errors)
+
+        for session in sessions:
+            self._open.pop(session, None)
+            self._alive.pop(session, None)
+        self._store.commit([[ForgetSession(session) for session in sessions]], answered)
+        for error in await future:
+            if error is not None:
+                raise error
+
+    def is_in_use(self, session: int) -> bool:
+        """Whether somebody generates on the session, watches it, or waits for it to be written."""
+        found = self._alive.get(session)
+        return found is not None and not found.is_idle
+
+    async def oldest_http_sessions(self, limit: int, *, touched_before_unix_ms: int | None = None) -> list[SessionRow]:
+        """See the store's method of that name."""
+        store = self._store
+        return await self._loop.run_in_executor(
+            self._reader,
+            lambda: store.oldest_http_sessions(limit, touched_before_unix_ms=touched_before_unix_ms),
+        )
 
     async def settled(self) -> None:
         """Waits until everything appended so far is durable or refused."""

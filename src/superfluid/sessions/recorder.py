@@ -14,17 +14,21 @@ from superfluid.domain.events import Body, Event, Generated, ToolLease, ToolPars
 from superfluid.domain.reply import Channel, Finish
 from superfluid.errors import SuperfluidError
 from superfluid.sessions.log import OpenSession
+from superfluid.store.interface import Write
 
 # A lease follows its call, whose id is known when the records are appended.
 _CALL_BEFORE = 0
 
 CommitFailed = Callable[[SuperfluidError], None]
+ExtraWrites = Callable[[int], Sequence[Write]]
 
 
 class Appender(Protocol):
     """The part of ``sessions.log.SessionLog`` that a recorder uses."""
 
-    def append(self, opened: OpenSession, bodies: Sequence[Body]) -> "asyncio.Future[list[Event]]": ...
+    def append(
+        self, opened: OpenSession, bodies: Sequence[Body], *, extra: Sequence[Write] = ()
+    ) -> "asyncio.Future[list[Event]]": ...
 
 
 class TurnRecorder:
@@ -69,18 +73,20 @@ class TurnRecorder:
         self._schedule_flush()
         return runs
 
-    def close(self, finish: Finish) -> "asyncio.Future[list[Event]]":
+    def close(self, finish: Finish, extra: ExtraWrites | None = None) -> "asyncio.Future[list[Event]]":
         """Records the end; the future is done when the whole turn is durable, with the last of its events.
 
         A cancelled or failed generation gets a record of its own without tokens: its last one is out already. What the
         parser holds back is dropped then, as the turn goes on from its last token if it is ever continued.
+        ``extra`` gives writes that become durable with the end; it is told at which event the log ends then.
         """
         self._is_closed = True
         if finish in (Finish.CANCELLED, Finish.ERROR):
             self._bodies.append(Generated((), "", self._channel, finish))
         else:
             self._close_turn(finish)
-        return self._flush()
+        length = self._session.state.events + len(self._bodies)
+        return self._flush(() if extra is None else extra(length))
 
     # ----
 
@@ -141,13 +147,13 @@ class TurnRecorder:
         if self._bodies and not self._is_closed:
             self._flush()
 
-    def _flush(self) -> "asyncio.Future[list[Event]]":
+    def _flush(self, extra: Sequence[Write] = ()) -> "asyncio.Future[list[Event]]":
         bodies, self._bodies = self._bodies, []
         first = self._session.state.events
         for index, body in enumerate(bodies):
             if isinstance(body, ToolLease):
                 bodies[index] = ToolLease(first + index - 1, body.deadline_unix_ms)
-        future = self._log.append(self._session, bodies)
+        future = self._log.append(self._session, bodies, extra=extra)
         future.add_done_callback(self._appended)
         return future
 

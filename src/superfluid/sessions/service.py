@@ -8,10 +8,11 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import Protocol, assert_never
+from typing import Protocol, TypeVar, assert_never
 
-from superfluid.chat.interface import ChatCodec, Tokenizer
+from superfluid.chat.interface import ChatCodec, Rendered, Tokenizer
 from superfluid.config import GenerationConfig
+from superfluid.domain.events import GenParams
 from superfluid.domain.job import Job
 from superfluid.domain.model import ModelFacts
 from superfluid.domain.request import (
@@ -19,6 +20,7 @@ from superfluid.domain.request import (
     GenerationRequest,
     Prompt,
     SamplingOverrides,
+    SamplingParams,
     TextPrompt,
     TokenPrompt,
 )
@@ -29,10 +31,12 @@ from superfluid.errors import (
     ModelLoadingError,
 )
 from superfluid.sessions.backend import GenerationBackend
+from superfluid.sessions.chats import ChatStore, StoredPrompt
 from superfluid.sessions.counter import ReplyCounter
 from superfluid.sessions.reply import RunningReply
 from superfluid.sessions.sampling import merge_overrides, resolve_sampling
 
+_T = TypeVar("_T")
 _SEED_BITS = 63
 # How much of the prompt's end can tell whether its assistant header has opened a channel.
 _OPENING_TOKENS = 8
@@ -68,10 +72,14 @@ class ModelService:
         self._counter = counter
         self._executor = executor
         self._text: TextSide | None = None
+        self._chats: ChatStore | None = None
 
-    def attach_text(self, text: TextSide) -> None:
-        """Makes the model ready: called once, when the worker has loaded the file and the vocabulary is open."""
-        self._text = text
+    def attach_text(self, text: TextSide, chats: ChatStore | None = None) -> None:
+        """Makes the model ready: called once, when the worker has loaded the file and the vocabulary is open.
+
+        With ``chats`` every request is stored as a session.
+        """
+        self._text, self._chats = text, chats
 
     @property
     def is_ready(self) -> bool:
@@ -90,16 +98,19 @@ class ModelService:
         return await self._in_thread(lambda: tokenizer.encode_text(text))
 
     async def start(self, request: GenerationRequest) -> RunningReply:
-        """See ``sessions.interface.ServedModel``. Cancelling the call before it returns leaves nothing behind."""
+        """See ``sessions.interface.ServedModel``. A call that is cancelled or refused generates nothing."""
         text = self._loaded_text()
         facts = self._backend.facts
         reply_id = self._counter.open()
         try:
-            tokens = await self._in_thread(lambda: _prompt_tokens(text, request.prompt))
-            _check_prompt(tokens, facts)
-            job = self._job(reply_id, tokens, request, facts)
+            rendered = await self._in_thread(lambda: _render(text, request.prompt))
+            _check_length(rendered.tokens, facts)
+            sampling = self._sampling(request, facts)
+            stored = await self._store(request.prompt, rendered, sampling)
+            tokens = array.array("i", rendered.tokens) if stored is None else stored.session.state.tokens
+            _check_length(tokens, facts)
+            job = self._job(reply_id, tokens, request, sampling, facts)
             reply = RunningReply(
-                reply_id,
                 job,
                 tokenizer=text.tokenizer,
                 codec=text.codec,
@@ -112,24 +123,49 @@ class ModelService:
         except BaseException:
             self._counter.close(reply_id)
             raise
+        if stored is not None and self._chats is not None:
+            recorder = self._chats.recorder(stored, parse_tools=request.parse_tools, on_failed=reply.store_failed)
+            reply.attach(stored, recorder)
         self._backend.submit(job, reply)
         reply.raise_if_failed()
         return reply
 
-    def _job(self, job_id: int, tokens: Sequence[int], request: GenerationRequest, facts: ModelFacts) -> Job:
+    async def _store(self, prompt: Prompt, rendered: Rendered, sampling: SamplingParams) -> StoredPrompt | None:
+        """The request's session, if there is a store."""
+        if self._chats is None:
+            return None
+        params = GenParams(
+            sampling.temperature, sampling.top_p, sampling.min_p, sampling.top_k, sampling.seed % (1 << 64)
+        )
+        if isinstance(prompt, ChatPrompt):
+            return await self._chats.store_chat(prompt, rendered, params)
+        text = prompt.text if isinstance(prompt, TextPrompt) else None
+        return self._chats.store_text(text, rendered.tokens, params)
+
+    def _sampling(self, request: GenerationRequest, facts: ModelFacts) -> SamplingParams:
+        return resolve_sampling(
+            request.sampling,
+            self._generation.sampling,
+            facts.sampling_defaults,
+            fresh_seed=secrets.randbits(_SEED_BITS) | 1,
+        )
+
+    def _job(
+        self,
+        job_id: int,
+        tokens: "array.array[int]",
+        request: GenerationRequest,
+        sampling: SamplingParams,
+        facts: ModelFacts,
+    ) -> Job:
         room = facts.window_tokens - len(tokens)
         wanted = request.max_tokens if request.max_tokens is not None else self._generation.max_tokens
         return Job(
             job_id=job_id,
-            tokens=array.array("i", tokens).tobytes(),
+            tokens=tokens.tobytes(),
             prompt_tokens=len(tokens),
             max_tokens=room if wanted is None else min(wanted, room),
-            sampling=resolve_sampling(
-                request.sampling,
-                self._generation.sampling,
-                facts.sampling_defaults,
-                fresh_seed=secrets.randbits(_SEED_BITS) | 1,
-            ),
+            sampling=sampling,
             ignore_eos=request.ignore_eos,
             logprobs=request.logprobs,
             qos=request.qos,
@@ -140,26 +176,26 @@ class ModelService:
             raise ModelLoadingError(f"the model {self.model_id} is still loading")
         return self._text
 
-    async def _in_thread(self, work: Callable[[], list[int]]) -> list[int]:
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
 
-def _prompt_tokens(text: TextSide, prompt: Prompt) -> list[int]:
+def _render(text: TextSide, prompt: Prompt) -> Rendered:
     match prompt:
         case ChatPrompt():
-            return text.codec.render(prompt).tokens
+            return text.codec.render(prompt)
         case TextPrompt():
-            return text.tokenizer.encode_text(prompt.text, is_start=True)
+            return Rendered(text.tokenizer.encode_text(prompt.text, is_start=True), [])
         case TokenPrompt():
             limit = text.tokenizer.vocabulary_tokens
             if any(not 0 <= token < limit for token in prompt.tokens):
                 raise InvalidValueError(f"token ids must be between 0 and {limit - 1}", param="prompt")
-            return list(prompt.tokens)
+            return Rendered(list(prompt.tokens), [])
         case _:
             assert_never(prompt)
 
 
-def _check_prompt(tokens: Sequence[int], facts: ModelFacts) -> None:
+def _check_length(tokens: Sequence[int], facts: ModelFacts) -> None:
     if not tokens:
         raise InvalidRequestError("the prompt has no tokens", param="prompt")
     if len(tokens) >= facts.window_tokens:

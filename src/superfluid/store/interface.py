@@ -95,7 +95,10 @@ CommitCallback = Callable[[Sequence[SuperfluidError | None]], None]
 
 
 class StoreStatistics(Struct, frozen=True):
-    """Counters since the start, and sizes as of the last commit."""
+    """Counters since the start, and sizes as of the last commit.
+
+    ``file_bytes`` is what the files take, ``used_bytes`` what of them holds something: erased pages are used again.
+    """
 
     commits_total: int
     batches_total: int
@@ -103,6 +106,7 @@ class StoreStatistics(Struct, frozen=True):
     failed_commits_total: int
     waiting_batches: int
     file_bytes: int
+    used_bytes: int
     last_commit_seconds: float
 
 

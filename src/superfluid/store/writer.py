@@ -54,6 +54,7 @@ class StoreWriter:
         self._queue: queue.SimpleQueue[Submission | None] = queue.SimpleQueue()
         self._commits = self._batches = self._events = self._failed = 0
         self._last_commit_seconds = 0.0
+        self._free_bytes = 0
         self._file_bytes = self._measure()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
@@ -69,6 +70,7 @@ class StoreWriter:
             failed_commits_total=self._failed,
             waiting_batches=self._queue.qsize(),
             file_bytes=self._file_bytes,
+            used_bytes=max(0, self._file_bytes - self._free_bytes),
             last_commit_seconds=self._last_commit_seconds,
         )
 
@@ -185,6 +187,9 @@ class StoreWriter:
         self._connection.execute("UPDATE session SET title = NULL WHERE id = ?", (session,))
 
     def _measure(self) -> int:
+        free = self._connection.execute("PRAGMA freelist_count").get
+        page = self._connection.execute("PRAGMA page_size").get
+        self._free_bytes = int(free) * int(page)
         total = 0
         for suffix in ("", "-wal"):
             try:

@@ -1,0 +1,127 @@
+"""Everything that keeps sessions, put together: directory, store, log, session API, its transports, retention.
+
+Runs in the daemon; the composition root opens it before the model is loaded and closes it last.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+
+from superfluid.clock import Clock
+from superfluid.config import SessionsConfig
+from superfluid.errors import ModelLoadingError
+from superfluid.http.server import bind_listener
+from superfluid.native.postcard import body_codec
+from superfluid.native.socket_server import SocketServer
+from superfluid.sessions.api import Sessions
+from superfluid.sessions.backend import GenerationBackend
+from superfluid.sessions.chats import ChatStore
+from superfluid.sessions.counter import ReplyCounter
+from superfluid.sessions.log import SessionLog
+from superfluid.sessions.retention import RetentionSweeper
+from superfluid.sessions.text import SessionText
+from superfluid.store.directory import SessionsDirectory
+from superfluid.store.interface import StoreStatistics
+from superfluid.store.sqlite import SqliteStore
+from superfluid.web.server import WebServer
+from superfluid.web.token import TOKEN_FILE, mint_token, write_token
+
+logger = logging.getLogger("superfluid_daemon")
+
+
+class SessionStack:
+    """Opened by its constructor, which blocks; raises StoreError, AddressUnavailableError or UsageError."""
+
+    def __init__(self, config: SessionsConfig, *, clock: Clock) -> None:
+        assert config.directory is not None
+        self._config = config
+        self._clock = clock
+        # The address first, so that a taken one leaves no trace.
+        self._web_listener = None if config.web is None else bind_listener(*config.web)
+        self._directory = SessionsDirectory(config.directory)
+        self._store = SqliteStore(self._directory.store_path)
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="store-reader")
+        self._log = SessionLog(self._store, body_codec(), clock=clock, reader=self._reader)
+        self._text: SessionText | None = None
+        self._socket: SocketServer | None = None
+        self._web: WebServer | None = None
+        self._web_task: asyncio.Task[None] | None = None
+        self._retention: RetentionSweeper | None = None
+
+    @property
+    def token_path(self) -> str:
+        return str(self._directory.path / TOKEN_FILE)
+
+    def banner_lines(self) -> list[str]:
+        """Where the sessions are, for the person who started the server."""
+        lines = [f"sessions in {self._directory.path}; session API on {self._config.socket}"]
+        if self._web is not None:
+            lines.append(f"session API for programs and pages on {self._web.url}; token in {self.token_path}")
+        return lines
+
+    def statistics(self) -> StoreStatistics:
+        return self._store.statistics()
+
+    async def serve(
+        self,
+        backend: GenerationBackend,
+        *,
+        counter: ReplyCounter,
+        executor: Executor,
+        metrics_text: Callable[[], str],
+        set_log_level: Callable[[str], None],
+        drain_seconds: float,
+    ) -> None:
+        """Opens the session API on its transports. Requests that need the model are refused until ``attach_text``."""
+        api = Sessions(
+            self._log,
+            backend,
+            self._loaded_text,
+            counter=counter,
+            executor=executor,
+            unix_ms=lambda: int(self._clock.unix() * 1000),
+            metrics_text=metrics_text,
+            set_log_level=set_log_level,
+        )
+        assert self._config.socket is not None
+        self._socket = SocketServer(api, self._config.socket)
+        await self._socket.start()
+        if self._web_listener is not None:
+            token = mint_token()
+            write_token(self._directory.path, token)
+            self._web = WebServer(
+                api, self._web_listener, token, self._config.web_origins, drain_timeout_seconds=drain_seconds
+            )
+            self._web_task = asyncio.create_task(self._web.serve(), name="web listener")
+        self._retention = RetentionSweeper(self._log, self._config, clock=self._clock)
+        self._retention.start()
+
+    def attach_text(self, text: SessionText) -> ChatStore:
+        """The model's text is there: sessions can be appended to, and HTTP requests stored."""
+        self._text = text
+        return ChatStore(self._log, text, reader=self._reader)
+
+    async def drain(self, seconds: float, *, at_once: bool) -> None:
+        """Takes no new clients and lets what runs finish, for at most ``seconds``."""
+        stopping: list[Awaitable[None]] = []
+        if self._socket is not None:
+            stopping.append(self._socket.stop(drain_seconds=0.0 if at_once else seconds))
+        if self._web is not None and self._web_task is not None:
+            self._web.stop(at_once=at_once)
+            stopping.append(asyncio.shield(self._web_task))
+        await asyncio.gather(*stopping)
+
+    async def close(self) -> None:
+        """Commits what waits and closes the store. Call it after the worker has stopped."""
+        if self._retention is not None:
+            await self._retention.stop()
+        await self._log.settled()
+        await asyncio.get_running_loop().run_in_executor(None, self._store.close)
+        self._reader.shutdown(wait=False, cancel_futures=True)
+        self._directory.close()
+
+    def _loaded_text(self) -> SessionText:
+        if self._text is None:
+            raise ModelLoadingError("the model is still loading")
+        return self._text

@@ -1,0 +1,69 @@
+"""Drops old requests that named no session, if the operator asked for it. Runs on the event loop, now and then."""
+
+import asyncio
+import logging
+
+from superfluid.clock import Clock
+from superfluid.config import SessionsConfig
+from superfluid.errors import SuperfluidError
+from superfluid.sessions.log import SessionLog
+from superfluid.store.interface import SessionRow
+
+logger = logging.getLogger("superfluid_daemon")
+
+SWEEP_SECONDS = 60.0
+_BATCH = 256
+
+
+class RetentionSweeper:
+    """Forgets HTTP sessions past their time, then the oldest while the store is over its budget.
+
+    Sessions that others inherit from, that are in use, or that a client named are spared.
+    """
+
+    def __init__(self, log: SessionLog, config: SessionsConfig, *, clock: Clock) -> None:
+        self._log = log
+        self._config = config
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Sweeps now and every minute, if there is a rule to sweep by."""
+        if self._config.http_ttl_seconds is not None or self._config.budget_bytes is not None:
+            self._task = asyncio.create_task(self._run(), name="retention")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.sweep()
+            except SuperfluidError as error:
+                logger.warning("old sessions could not be dropped", extra={"fields": {"reason": error.message}})
+            await asyncio.sleep(min(SWEEP_SECONDS, (self._config.http_ttl_seconds or SWEEP_SECONDS) / 4 + 1))
+
+    async def sweep(self) -> int:
+        """One round; how many sessions were dropped."""
+        dropped = 0
+        if self._config.http_ttl_seconds is not None:
+            limit = int((self._clock.unix() - self._config.http_ttl_seconds) * 1000)
+            while rows := await self._oldest(touched_before_unix_ms=limit):
+                dropped += len(rows)
+                await self._log.forget([row.id for row in rows])
+        budget = self._config.budget_bytes
+        while budget is not None and self._log.store.statistics().used_bytes > budget:
+            rows = await self._oldest()
+            if not rows:
+                break
+            dropped += len(rows)
+            await self._log.forget([row.id for row in rows])
+        if dropped:
+            logger.info("dropped old sessions", extra={"fields": {"sessions": dropped}})
+        return dropped
+
+    async def _oldest(self, touched_before_unix_ms: int | None = None) -> list[SessionRow]:
+        rows = await self._log.oldest_http_sessions(_BATCH, touched_before_unix_ms=touched_before_unix_ms)
+        return [row for row in rows if not self._log.is_in_use(row.id)]
