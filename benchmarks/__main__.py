@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -35,20 +36,31 @@ def main() -> int:
     samples: list[Sample] = []
     failures: list[str] = []
     environment = describe_environment(settings)
-    with Vocabulary(settings.model) as vocabulary:
-        for scenario, round_index, contender in schedule(options, settings.rounds):
-            note(f"{scenario}, round {round_index + 1} of {settings.rounds}: {contender}")
-            try:
-                samples += measure(scenario, contender, settings, vocabulary, round_index)
-            except BenchmarkError as error:
-                failures.append(f"{scenario}, {contender}: {error}")
-                note(f"FAILED: {error}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the server under test is ended too
+    try:
+        measure_all(options, settings, samples, failures)
+    except KeyboardInterrupt:
+        failures.append("interrupted: the table holds what was measured until then")
     print(markdown(samples))
     print("\n" + "; ".join(f"{key}: {value}" for key, value in environment.items()))
     for failure in failures:
         print(f"FAILED {failure}")
     note(f"every sample: {save(samples, environment, failures)}")
     return 1 if failures else 0
+
+
+def measure_all(
+    options: argparse.Namespace, settings: BenchSettings, samples: list[Sample], failures: list[str]
+) -> None:
+    """Appends to ``samples`` and ``failures`` as it goes, so that an interrupted run has something to show."""
+    with Vocabulary(settings.model) as vocabulary:
+        for scenario, round_index, contender in schedule(options, settings.rounds):
+            note(f"{scenario}, round {round_index + 1} of {settings.rounds}: {contender}")
+            try:
+                samples += measure(scenario, contender, settings, vocabulary, round_index)
+            except BenchmarkError as error:
+                failures.append(f"{scenario}, round {round_index + 1}, {contender}: {error}")
+                note(f"FAILED: {error}")
 
 
 def parse() -> argparse.Namespace:
