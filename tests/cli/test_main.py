@@ -56,6 +56,7 @@ def test_help_fits_the_terminal_and_groups_the_flags(
     assert panels == [
         "Model:",
         "Listening:",
+        "Sessions:",
         "Lanes and memory:",
         "For requests that do not say (else the model's own values):",
         "Logs and shutdown:",

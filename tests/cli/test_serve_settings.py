@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 from typing import Any
 
@@ -5,7 +6,7 @@ import pytest
 
 from superfluid.cli.serve_flags import serve_parameters
 from superfluid.cli.serve_settings import ServeFlags, build_serve_config
-from superfluid.config import Secret, ServeConfig
+from superfluid.config import Secret, ServeConfig, SessionsConfig
 from superfluid.errors import UsageError
 
 ENVIRONMENT = {"HOME": "/home/someone"}
@@ -18,7 +19,8 @@ def built(environment: dict[str, str] | None = None, **flags: Any) -> ServeConfi
 def test_config_without_flags_is_the_default_configuration() -> None:
     config = built()
     assert config.home == Path("/home/someone/.superfluid")
-    assert config == ServeConfig(home=config.home, hub=config.hub)
+    assert config == ServeConfig(home=config.home, hub=config.hub, sessions=config.sessions)
+    assert config.sessions == SessionsConfig(directory=config.home / "sessions", socket=config.home / "superfluid.sock")
     assert config.hub.cache_directory == Path("/home/someone/.cache/huggingface/hub")
 
 
@@ -213,3 +215,48 @@ def test_hub_endpoint_that_is_no_address_is_a_usage_error() -> None:
 
 def test_engine_log_switched_off_by_zero() -> None:
     assert not built({"SUPERFLUID_LLAMA_LOG": "0"}).model.is_engine_log_kept
+
+
+def test_sessions_flags_become_the_sessions_configuration() -> None:
+    config = built(
+        sessions_directory=Path("/data/s"),
+        socket=Path("/run/x.sock"),
+        web="[::1]:8460",
+        web_origins=("http://localhost:5173",),
+        http_session_ttl=60.0,
+        store_budget_gb=0.5,
+    ).sessions
+    assert config == SessionsConfig(
+        directory=Path("/data/s"),
+        socket=Path("/run/x.sock"),
+        web=("::1", 8460),
+        web_origins=("http://localhost:5173",),
+        http_ttl_seconds=60.0,
+        budget_bytes=2**29,
+    )
+    assert built(has_no_sessions=True).sessions == SessionsConfig()
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ({"web": "0.0.0.0:8460"}, "--web"),
+        ({"web": "127.0.0.1"}, "--web"),
+        ({"web": "127.0.0.1:70000"}, "--web"),
+        ({"web_origins": ("http://a",)}, "--web-origin"),
+        ({"socket": Path("/" + "x" * 120)}, "--socket"),
+        ({"http_session_ttl": 0.0}, "--http-session-ttl"),
+        ({"store_budget_gb": -1.0}, "--store-budget-gb"),
+        ({"has_no_sessions": True, "web": "127.0.0.1:1"}, "--no-sessions"),
+    ],
+)
+def test_sessions_flag_out_of_range_or_contradicting_is_refused_by_name(flags: dict[str, Any], named: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        built(**flags)
+    assert caught.value.param == named
+
+
+def test_default_socket_that_is_too_long_moves_to_the_directory_for_temporary_files() -> None:
+    long = {"SUPERFLUID_HOME": "/" + "d" * 120}
+    assert built({**long, "TMPDIR": "/var/t"}).sessions.socket == Path(f"/var/t/superfluid-{os.getuid()}.sock")
+    assert built(long).sessions.socket == Path(f"/tmp/superfluid-{os.getuid()}.sock")

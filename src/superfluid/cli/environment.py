@@ -44,6 +44,7 @@ VARIABLES = (
         "Sent to the hub, for gated and private models. No worker sees it.",
         "the hub's token, for gated and private models",
     ),
+    Variable("TMPDIR", "`/tmp`", "Where the session API's socket goes if its default path is too long for one."),
     Variable("HF_ENDPOINT", "the public hub", "Another hub, such as a mirror: an `http://` or `https://` address."),
     Variable(
         "HF_HUB_CACHE",
