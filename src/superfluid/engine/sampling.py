@@ -23,7 +23,8 @@ _GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 _BLOCK = 256
 _FOLD = 64
 _FIRST_GUESS = 128
-_GUESS_GROWTH = 8
+_BINS = 1024
+_BINS_PER_UNIT = 32
 
 Mask = NDArray[np.bool_]
 _Ids = NDArray[np.intp]
@@ -124,31 +125,18 @@ class Sampler:
         is_cut_by_rank = 0 < params.top_k < self._size
         scale = np.float32(1.0 / max(params.temperature, MINIMUM_TEMPERATURE))
         if is_cut_by_rank and not is_cut_by_share:
-            ids = leading_tokens(logits, params.top_k)
+            ids = np.sort(leading_tokens(logits, params.top_k))
             weights = _weights(logits[ids], peak, scale)
         else:
-            whole = _weights(logits, peak, scale, self._weights)
-            ids = self._keep_share(logits, whole, params) if is_cut_by_share else self._everything
-            weights = whole[ids] if is_cut_by_share else whole
+            weights = _weights(logits, peak, scale, self._weights)
+            ids = self._everything
+            if is_cut_by_share:
+                ids = _leading_share(logits, weights, params.top_p, params.top_k if is_cut_by_rank else self._size)
+                weights = weights[ids]
         if params.min_p > 0:
             kept = weights >= np.float32(params.min_p)
             ids, weights = ids[kept], weights[kept]
-        if is_cut_by_rank or is_cut_by_share:
-            order = ids.argsort()
-            ids, weights = ids[order], weights[order]
         return int(ids[_pick(weights, u)])
-
-    def _keep_share(self, logits: Logits, weights: Logits, params: SamplingParams) -> _Ids:
-        """The fewest best tokens that hold ``top_p`` of the whole, at most ``top_k`` of them; best first."""
-        wanted = params.top_p * float(weights.sum())
-        limit = params.top_k if params.top_k > 0 else self._size
-        count = min(limit, _FIRST_GUESS)
-        while True:
-            ids = leading_tokens(logits, count)
-            shares = weights[ids].cumsum(dtype=np.float64)
-            if shares[-1] >= wanted or count >= min(limit, self._size):
-                return ids[: int(shares.searchsorted(wanted)) + 1]
-            count = min(count * _GUESS_GROWTH, limit)
 
     def _score(self, logits: Logits, peak: float, token: int, top_n: int) -> Scores:
         whole = _weights(logits, peak, np.float32(1.0), self._weights)
@@ -167,14 +155,44 @@ def leading_tokens(logits: Logits, count: int) -> _Ids:
     """
     size = len(logits)
     columns = size // _FOLD
-    if columns <= 2 * count:
-        ids: _Ids = np.arange(size)
-    else:
-        peaks = logits[: columns * _FOLD].reshape(_FOLD, columns).max(axis=0)
-        bound = np.partition(peaks, columns - count)[columns - count]
-        ids = np.flatnonzero(logits >= bound)
-    order = np.argsort(-logits[ids], kind="stable")
-    return ids[order[:count]]
+    if count >= size:
+        return _ranked(logits, np.arange(size))
+    few = logits[: columns * _FOLD].reshape(_FOLD, columns).max(axis=0) if columns > 2 * count else logits
+    bound = np.partition(few, len(few) - count)[len(few) - count]
+    return _ranked(logits, np.flatnonzero(logits >= bound))[:count]
+
+
+def _ranked(logits: Logits, ids: _Ids) -> _Ids:
+    """Ascending ``ids``, best first."""
+    return ids[np.argsort(-logits[ids], kind="stable")]
+
+
+def _leading_share(logits: Logits, weights: Logits, share: float, limit: int) -> _Ids:
+    """The fewest best tokens that hold ``share`` of the whole weight, at most ``limit`` of them; by ascending id."""
+    wanted = share * float(weights.sum())
+    ids = leading_tokens(logits, min(limit, _FIRST_GUESS))
+    shares = weights[ids].cumsum(dtype=np.float64)
+    if shares[-1] < wanted and limit > _FIRST_GUESS:
+        if limit >= len(logits):
+            return _leading_share_of_many(logits, weights, wanted)
+        ids = leading_tokens(logits, limit)
+        shares = weights[ids].cumsum(dtype=np.float64)
+    return np.sort(ids[: int(shares.searchsorted(wanted)) + 1])
+
+
+def _leading_share_of_many(logits: Logits, weights: Logits, wanted: float) -> _Ids:
+    """For a flat distribution: weights are summed in bins by magnitude, and only the bin in which the sum passes
+    ``wanted`` is ranked."""
+    with np.errstate(divide="ignore"):
+        magnitudes = np.log(weights)
+    bins = np.minimum(magnitudes * np.float32(-_BINS_PER_UNIT), np.float32(_BINS - 1)).astype(np.intp)
+    sums = np.bincount(bins, weights, minlength=_BINS).cumsum()
+    passing = int(sums.searchsorted(wanted))
+    kept = bins < passing
+    ids = _ranked(logits, np.flatnonzero(bins == passing))
+    shares = weights[ids].cumsum(dtype=np.float64) + (sums[passing - 1] if passing else 0.0)
+    kept[ids[: int(shares.searchsorted(wanted)) + 1]] = True
+    return np.flatnonzero(kept)
 
 
 def _weights(logits: Logits, peak: float, scale: np.float32, out: Logits | None = None) -> Logits:
