@@ -1,0 +1,85 @@
+"""What can go wrong, and whose fault it is.
+
+SuperfluidError
+├── RequestRefused          the daemon answered Err: the request, or the session's state, must change
+│   ├── SessionBusy         a generation is in flight on the session
+│   ├── UnknownSession      no session has that id
+│   └── NothingInFlight     Cancel on an idle session
+├── GenerationFailed        a reply broke off with an error; what was committed is in the log
+├── Unauthorized (401)      the token is wrong, or there is none to read
+├── Forbidden (403)         the request looks like another site's
+├── Throttled (429)         too many completions; try again after ``retry_after_seconds``
+├── ConnectionLost          no answer: whether the request took effect is not known
+│   └── ServerUnreachable   nothing was sent, because nobody listens there
+└── UnexpectedReply         an answer that the session API does not give: is this its web address?
+"""
+
+
+class SuperfluidError(Exception):
+    """Base of everything this package raises on its own; wrong arguments are ValueError and TypeError."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class RequestRefused(SuperfluidError):
+    """The daemon took the request and said no, in ``message``."""
+
+
+class SessionBusy(RequestRefused):
+    """Wait for the generation's end, or cancel it."""
+
+
+class UnknownSession(RequestRefused):
+    """There never was one with that id."""
+
+
+class NothingInFlight(RequestRefused):
+    """There is no generation to cancel."""
+
+
+class GenerationFailed(SuperfluidError):
+    """The reply broke off. ``Session.last_reply`` holds what was committed; the next generation goes on from there."""
+
+
+class Unauthorized(SuperfluidError):
+    """The token is wrong or missing. It is made anew at every start of the daemon."""
+
+
+class Forbidden(SuperfluidError):
+    """The daemon does not take requests of this origin."""
+
+
+class Throttled(SuperfluidError):
+    """Completions are metered."""
+
+    def __init__(self, message: str, retry_after_seconds: float) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class ConnectionLost(SuperfluidError):
+    """The connection broke or stayed silent for too long."""
+
+
+class ServerUnreachable(ConnectionLost):
+    """No connection came about, so the request had no effect."""
+
+
+class UnexpectedReply(SuperfluidError):
+    """The answer is none that the session API gives."""
+
+
+# The daemon's refusals carry text only; these parts of it are fixed.
+_REFUSALS: tuple[tuple[str, type[RequestRefused]], ...] = (
+    (" is generating;", SessionBusy),
+    ("unknown session", UnknownSession),
+    ("no generation in flight", NothingInFlight),
+)
+
+
+def refusal(message: str) -> RequestRefused:
+    """The exception for a refusal's text."""
+    kind = next((kind for part, kind in _REFUSALS if part in message), RequestRefused)
+    return kind(message)

@@ -1,0 +1,25 @@
+"""The client's tests: where its package is, and a fake listener for it to talk to."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# The client is a distribution of its own, and not installed where the daemon's tests run.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "clients" / "python" / "src"))
+
+from superfluid_client import Client
+from tests.client.fake_web_server import FakeWebServer
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[FakeWebServer]:
+    with FakeWebServer(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: FakeWebServer) -> Iterator[Client]:
+    with Client(server.url, token_file=server.token_file, timeout=5.0) as client:
+        yield client
