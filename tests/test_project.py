@@ -52,7 +52,6 @@ ALLOWED_IMPORTS: dict[str, tuple[str, ...]] = {
     "cli": ("domain.request", "models", "native.client", "telemetry.logs", "tui", "daemon", "engine_settings", *BASE),
     # The composition root and its helpers.
     "daemon": ("",),
-    "session_stack": ("web", "native", "sessions", "store", "chat", "http", "domain", *BASE),
     "session_stack": ("native", "web", "http.server", "sessions", "store", "domain", *BASE),
     "engine_settings": ("models", "worker.protocol", *BASE),
     "banner": ("domain", "models.progress", "sessions.interface", *BASE),
