@@ -13,6 +13,7 @@ from superfluid.errors import AddressUnavailableError
 
 BACKLOG = 2048
 IDLE_CONNECTION_SECONDS = 65
+MAX_WEBSOCKET_MESSAGE_BYTES = 64 * 1024 * 1024
 
 
 def bind_listener(host: str, port: int) -> socket.socket:
@@ -62,13 +63,26 @@ class HttpServer:
 
     ``stop`` ends accepting and lets running requests finish, for at most ``drain_timeout_seconds``; what still runs is
     cancelled then. ``stop(at_once=True)`` cancels without waiting.
+
+    ``websockets`` is the protocol to speak after an upgrade; without one, upgrades are not offered.
     """
 
-    def __init__(self, app: ASGIApp, listener: socket.socket, *, drain_timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        listener: socket.socket,
+        *,
+        drain_timeout_seconds: float,
+        websockets: type[asyncio.Protocol] | None = None,
+    ) -> None:
         config = uvicorn.Config(
             app,
             http="httptools",
-            ws="none",
+            ws="none" if websockets is None else websockets,
+            ws_max_size=MAX_WEBSOCKET_MESSAGE_BYTES,
+            # A client that is served slowly is not read, its pongs included; and on loopback a dead one is noticed.
+            ws_ping_interval=None,
+            ws_per_message_deflate=False,
             lifespan="off",
             log_config=None,
             log_level="warning",

@@ -1,0 +1,1 @@
+"""The session API for browsers and curl: JSON over HTTP, server-sent events and WebSockets. Runs in the daemon."""
