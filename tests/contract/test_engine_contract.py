@@ -328,10 +328,8 @@ def test_uncut_state_abort_has_no_effect(open_uncut_engine: OpenEngine) -> None:
     timer.join()
 
 
-def test_step_fault_clears_the_named_lanes_and_the_engine_goes_on(open_engine: OpenEngine) -> None:
+def test_step_token_outside_the_vocabulary_is_a_fault_that_clears_the_named_lanes_only(open_engine: OpenEngine) -> None:
     engine = open_engine(2)
-    if isinstance(engine, FakeEngine):
-        engine = FakeEngine(FakeScript(fault_steps=(3,)), lanes=2, window_tokens=WINDOW)
     before = feed(engine, 0, prompt(4))
     feed(engine, 1, prompt(4))
     with pytest.raises(EngineFaultError):

@@ -195,10 +195,12 @@ class FakeEngine:
         has_token = script.crash_token is not None and any(script.crash_token in row.tokens for row in rows)
         if has_token or self._steps == script.crash_step:
             _crash(script.crash_marker)
-        if self._steps in script.fault_steps:
+        is_foreign = any((row.tokens < 0).any() or (row.tokens >= VOCABULARY_TOKENS).any() for row in rows)
+        if is_foreign or self._steps in script.fault_steps:
             for row in rows:
                 self.clear(row.lane)
-            raise EngineFaultError(f"the script of the fake engine fails step {self._steps}")
+            cause = "a token is not in the vocabulary" if is_foreign else "its script says so"
+            raise EngineFaultError(f"the fake engine fails step {self._steps}: {cause}")
 
 
 def _crash(marker: str | None) -> None:
