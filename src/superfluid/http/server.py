@@ -101,6 +101,9 @@ class HttpServer:
         try:
             await self._server.serve(sockets=[self._listener])
         finally:
+            # A cancelled uvicorn leaves its listeners open, and uvloop's are copies of ours.
+            for server in getattr(self._server, "servers", ()):
+                server.close()
             self._listener.close()
             await self._cancel_requests()
 
