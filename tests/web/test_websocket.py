@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 from tests.fixtures.scripted_sessions import PARAMS, ScriptedSessions
@@ -165,6 +165,24 @@ async def test_reader_that_stops_reading_holds_up_nobody() -> None:
         for _ in range(20):
             assert await other.call("List") == {"Sessions": {"ids": [1]}}
         slow.socket.transport.abort()
+
+
+async def test_client_that_pipelines_without_end_is_not_read_without_bound() -> None:
+    api = ScriptedSessions()
+    api.gate = asyncio.Event()
+    async with web_serving(api) as web, page(web) as ws:
+        frame = '"List"' + " " * (1 << 20)
+        ws.socket.transport.set_write_buffer_limits(high=0)
+        sent = 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                while True:
+                    await ws.socket.send(frame)
+                    sent += 1
+        assert connection.MAX_WAITING_REQUESTS <= sent < 2 * connection.MAX_WAITING_REQUESTS
+        api.gate.set()
+        for _ in range(sent):
+            assert await ws.receive() == {"Sessions": {"ids": []}}
 
 
 async def test_ping_is_answered_while_a_generation_runs() -> None:

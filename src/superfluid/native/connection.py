@@ -24,6 +24,7 @@ from superfluid.native.requests import Request
 from superfluid.native.responses import Err, Response
 from superfluid.native.schema import CodecError
 from superfluid.native.subscriptions import Subscriptions
+from superfluid.native.turns import begin_turn
 from superfluid.sessions.session_api import SessionApi, Turn, TurnEnded
 
 logger = logging.getLogger("superfluid_daemon")
@@ -117,7 +118,7 @@ class Connection:
     async def _generate(self, request: requests.Generate) -> Response:
         if self._is_cut:
             return Err("the connection ended before the generation began")
-        turn = await self._api.generate(request.session, request.max_tokens)
+        turn = await begin_turn(self._api, request.session, request.max_tokens)
         self._turn = turn
         try:
             if self._is_cut:

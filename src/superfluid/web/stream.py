@@ -12,6 +12,7 @@ from superfluid.http.sse import ResponseStream, until_hangup
 from superfluid.native.dispatch import named_failure
 from superfluid.native.frames import MAX_FRAME_BYTES
 from superfluid.native.schema import CodecError
+from superfluid.native.turns import begin_turn
 from superfluid.native.web_stream import (
     StreamCommitted,
     StreamDone,
@@ -57,7 +58,7 @@ class StreamEndpoint:
                     await stream.abandon(_failure(ShuttingDownError("the server is shutting down")))
 
     async def _generate(self, request: StreamRequest, stream: ResponseStream) -> None:
-        turn = await self._api.generate(request.session, request.max_tokens, wants_provisional=request.provisional)
+        turn = await begin_turn(self._api, request.session, request.max_tokens, wants_provisional=request.provisional)
         try:
             await _relay(turn, stream)
         except BaseException:
