@@ -2,22 +2,22 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from superfluid.scheduling.prefix import PrefixIndex, common_prefix
-from superfluid.scheduling.sequence import Tokens
+from superfluid.scheduling.prefix import PrefixIndex
+from superfluid.scheduling.token_tree import Tokens
 
 
 def _tokens(*values: int) -> Tokens:
     return np.array(values, np.int32)
 
 
-@given(st.integers(0, 200), st.integers(0, 90), st.integers(0, 90))
-def test_common_prefix_counts_the_equal_tokens(shared: int, left: int, right: int) -> None:
-    prefix = list(range(shared))
-    streams = [np.array([*prefix, *([1000 + side] * length)], np.int32) for side, length in ((0, left), (1, right))]
-    assert common_prefix(*streams) == shared
+def test_matches_are_the_entries_within_the_stream_and_the_shortest_that_shares_most() -> None:
+    index = PrefixIndex(limit_bytes=100, is_nesting=True)
+    for tokens in ((1,), (1, 2, 3, 4, 5), (1, 2, 3, 6), (1, 9), (7, 8)):
+        index.add(_tokens(*tokens), tick=1, is_transient=False)
+    found = [(entry.tokens.tolist(), shared) for entry, shared in index.matches(_tokens(1, 2, 3, 7))]
+    assert found == [([1], 1), ([1, 2, 3, 6], 3)]
+    assert index.matches(_tokens(8)) == []
 
 
 def test_tidy_over_the_bound_drops_the_least_recently_used() -> None:

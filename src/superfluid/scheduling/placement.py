@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from superfluid.scheduling.prefix import HostEntry, PrefixIndex, common_prefix
+from superfluid.scheduling.prefix import HostEntry, PrefixIndex
 from superfluid.scheduling.rates import Rates
 from superfluid.scheduling.sequence import Lane, Sequence
+from superfluid.scheduling.token_tree import common_prefix
 
 MIN_MATCH_TOKENS: Final = 16
 """A shorter common prefix is not worth the trouble: every prompt of a template begins alike."""
@@ -78,7 +79,7 @@ class SeedChooser:
                 keep = self._usable(sequence, match, match)
                 if keep > coming and lane.sequence.job_id != sequence.refused_leader:
                     leader, coming = lane.sequence, keep
-        matches = ((entry, common_prefix(entry.tokens, sequence.stream)) for entry in self._index)
+        matches = self._index.matches(sequence.stream)
         entries = tuple(
             (entry, keep) for entry, match in matches if (keep := self._usable(sequence, match, entry.length))
         )

@@ -5,28 +5,12 @@ It holds token ids and sizes. The state blobs are the executor's, under the same
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
-from superfluid.scheduling.sequence import Tokens
+from superfluid.scheduling.token_tree import Tokens, TokenTree
 
-_PROBE_TOKENS = 64
-
-
-def common_prefix(left: Tokens, right: Tokens) -> int:
-    """How many tokens both streams begin with."""
-    length = min(len(left), len(right))
-    probe = min(length, _PROBE_TOKENS)
-    equal = _equal_tokens(left[:probe], right[:probe])
-    if equal < probe or probe == length:
-        return equal
-    return _equal_tokens(left[:length], right[:length])
-
-
-def _equal_tokens(left: Tokens, right: Tokens) -> int:
-    if not len(left):
-        return 0
-    differs = left != right
-    first = int(differs.argmax())
-    return first if differs[first] else len(left)
+_LOOKED_AT: Final = 16
 
 
 @dataclass(slots=True, eq=False)
@@ -58,6 +42,7 @@ class PrefixIndex:
         self._fresh: set[int] = set()
         self._next_id = 0
         self._size_bytes = 0
+        self._tree = TokenTree()
 
     def __iter__(self) -> Iterator[HostEntry]:
         return iter(self._entries.values())
@@ -74,19 +59,28 @@ class PrefixIndex:
         entry = HostEntry(self._next_id, tokens.copy(), tick, is_transient)
         self._next_id += 1
         self._entries[entry.entry_id] = entry
+        self._tree.insert(entry.tokens, entry.entry_id)
         self._fresh.add(entry.entry_id)
         return entry
 
+    def matches(self, tokens: Tokens) -> list[tuple[HostEntry, int]]:
+        """Entries worth a look, with the tokens each has in common with ``tokens``: those that lie wholly within it,
+        and a short one of those that have most in common with it."""
+        passed, length, reaching = self._tree.walk(tokens)
+        found = [(entry, entry.length) for entry in map(self._entries.__getitem__, passed)]
+        if length:
+            looked_at = map(self._entries.__getitem__, islice(reaching, _LOOKED_AT))
+            best = min(looked_at, key=lambda entry: (entry.length, entry.entry_id))
+            if best.length > length:
+                found.append((best, length))
+        return found
+
     def covered_tokens(self, tokens: Tokens) -> int:
         """The longest prefix of ``tokens`` that a lasting entry holds and a lane could be given."""
-        longest = 0
-        for entry in self._entries.values():
-            if entry.is_transient:
-                continue
-            equal = common_prefix(entry.tokens, tokens)
-            if equal > longest and (self._is_nesting or equal == entry.length):
-                longest = equal
-        return longest
+        passed, length, reaching = self._tree.walk(tokens)
+        if self._is_nesting and any(not self._entries[key].is_transient for key in reaching):
+            return length
+        return max((self._length(key) for key in passed if not self._entries[key].is_transient), default=0)
 
     def record_size(self, entry_id: int, size_bytes: int) -> None:
         entry = self._entries[entry_id]
@@ -98,6 +92,7 @@ class PrefixIndex:
         entry = self._entries.pop(entry_id, None)
         self._fresh.discard(entry_id)
         if entry is not None:
+            self._tree.remove(entry_id)
             self._size_bytes -= entry.size_bytes
 
     def tidy(self) -> list[int]:
@@ -113,7 +108,7 @@ class PrefixIndex:
                 self._drop(entry.entry_id, dropped)
         for fresh in sorted(self._fresh) if self._is_nesting else ():
             if fresh in self._entries:
-                for redundant in self._made_redundant_by(fresh):
+                for redundant in self._made_redundant_by(self._entries[fresh]):
                     self._drop(redundant, dropped)
         self._fresh.clear()
         while self._size_bytes > self._limit_bytes:
@@ -131,21 +126,19 @@ class PrefixIndex:
         assert not any(entry.is_transient for entry in settled)
         if not self._fresh:
             assert self._size_bytes <= self._limit_bytes
-        if self._is_nesting:
-            assert not any(_is_prefix(short, long) for short in settled for long in settled if short is not long)
+        self._tree.check_integrity()
+        assert len(self._tree) == len(self._entries)
+        if self._is_nesting and not self._fresh:
+            assert not any(self._tree.extensions(entry_id) for entry_id in self._entries)
 
     def _drop(self, entry_id: int, dropped: list[int]) -> None:
         self.discard(entry_id)
         dropped.append(entry_id)
 
-    def _made_redundant_by(self, fresh: int) -> list[int]:
-        entry = self._entries[fresh]
-        others = [other for other in self._entries.values() if other is not entry]
-        redundant = [other.entry_id for other in others if _is_prefix(other, entry)]
-        if any(_is_prefix(entry, other) and other.length > entry.length for other in others):
-            redundant.append(fresh)
-        return redundant
+    def _made_redundant_by(self, fresh: HostEntry) -> list[int]:
+        passed, _, reaching = self._tree.walk(fresh.tokens)
+        is_extended = any(self._length(key) > fresh.length for key in reaching)
+        return [key for key in passed if key != fresh.entry_id or is_extended]
 
-
-def _is_prefix(short: HostEntry, long: HostEntry) -> bool:
-    return short.length <= long.length and common_prefix(short.tokens, long.tokens) == short.length
+    def _length(self, entry_id: int) -> int:
+        return self._entries[entry_id].length

@@ -15,8 +15,9 @@ from superfluid.scheduling.placement import PlacementRules, SeedChooser
 from superfluid.scheduling.plan import Admitted, Chunk, Retired, StepOutcome, StepPlan, StepResult
 from superfluid.scheduling.prefix import PrefixIndex
 from superfluid.scheduling.rates import Rates
-from superfluid.scheduling.sequence import Lane, Sequence, Tokens
+from superfluid.scheduling.sequence import Lane, Sequence
 from superfluid.scheduling.statistics import SchedulerCounters, SchedulerStatistics, blocks
+from superfluid.scheduling.token_tree import Tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

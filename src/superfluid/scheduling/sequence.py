@@ -4,12 +4,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from superfluid.domain.job import Job
 from superfluid.scheduling.plan import DecodeLane
-
-Tokens = NDArray[np.int32]
+from superfluid.scheduling.token_tree import Tokens
 
 NO_TOKENS: Final[Tokens] = np.empty(0, np.int32)
 SEAM_TOKENS: Final = 2
