@@ -266,6 +266,24 @@ async def test_stopping_server_cancels_what_outlasts_the_drain_and_tells_the_cli
     assert summary.finish == Finish.CANCELLED
 
 
+async def test_stop_that_is_called_again_hurries_a_drain(path: Path) -> None:
+    api = ScriptedSessions()
+    server = SocketServer(api, path)
+    await server.start()
+    client, turn = await generating_client(api, path)
+    draining = asyncio.create_task(server.stop(drain_seconds=60))
+    await asyncio.sleep(0.01)
+    assert not turn.cancelled.is_set()
+    async with asyncio.timeout(3):
+        await server.stop()
+        await draining
+    assert isinstance((await client.rest())[-1], responses.Generated)
+
+
+async def test_server_that_was_never_started_can_be_stopped(path: Path) -> None:
+    await SocketServer(ScriptedSessions(), path).stop()
+
+
 async def test_stopping_server_does_not_wait_for_a_client_that_does_not_read(path: Path) -> None:
     api = ScriptedSessions()
     server = SocketServer(api, path)

@@ -47,12 +47,11 @@ class SocketServer:
 
     async def stop(self, *, drain_seconds: float = 0.0) -> None:
         """Stops listening and ends all connections. Requests in hand have ``drain_seconds`` to finish; generations
-        that still run are cancelled then, and their clients told. Idempotent."""
-        if self._server is None or self._listener is None:
-            return
-        server, self._server = self._server, None
-        server.close()
-        self._listener.remove()
+        that still run are cancelled then, and their clients told. May be called again, to hurry up."""
+        if self._server is not None and self._listener is not None:
+            self._server.close()
+            self._server = None
+            self._listener.remove()
         await self._finish(drain_seconds, at_once=False)
         await self._finish(FAREWELL_SECONDS, at_once=True)
         left = list(self._clients.values())
