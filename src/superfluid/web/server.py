@@ -1,4 +1,4 @@
-"""The web listener: its address, its HTTP and WebSocket server, its end. Runs in the daemon."""
+"""The web listener's HTTP and WebSocket server, and its end. Runs in the daemon."""
 
 import asyncio
 import logging
@@ -12,24 +12,9 @@ from websockets.server import ServerProtocol
 from websockets.typing import Origin
 
 from superfluid.config import Secret
-from superfluid.errors import UsageError
-from superfluid.http.server import HttpServer, bind_listener, listener_address
+from superfluid.http.server import HttpServer, listener_address
 from superfluid.sessions.session_api import SessionApi
 from superfluid.web.app import KEEPALIVE_SECONDS, WebApplication
-
-_HOSTS = ("127.0.0.1", "[::1]", "localhost")
-
-
-def bind_web_listener(text: str) -> socket.socket:
-    """A socket that listens on ``--web``'s address. Raises UsageError unless it is a loopback address with a port,
-    AddressUnavailableError if it is taken."""
-    host, _, port = text.rpartition(":")
-    if host not in _HOSTS:
-        allowed = ", ".join(f"{name}:PORT" for name in _HOSTS)
-        raise UsageError(f"--web must be one of {allowed}; got {text!r}", param="--web")
-    if not (port.isascii() and port.isdigit() and int(port) <= 65535):
-        raise UsageError(f"--web needs a port from 0 to 65535 behind the last colon; got {text!r}", param="--web")
-    return bind_listener(host, int(port))
 
 
 class WebServer:
