@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from superfluid.worker.logs import TRACE, FrameLogHandler, most_verbose_level
+from superfluid.telemetry.filter import OFF, TRACE, parse_filter
+from superfluid.worker.logs import FrameLogHandler, most_verbose_level
 from superfluid.worker.protocol import FromWorker, LogRecord
 
 
@@ -13,16 +14,18 @@ from superfluid.worker.protocol import FromWorker, LogRecord
     ("directive", "level"),
     [
         ("info", logging.INFO),
-        ("", logging.INFO),
+        ("", logging.ERROR),
         ("warn,superfluid_daemon::engine=debug", logging.DEBUG),
         ("error,superfluid_daemon", TRACE),
-        ("off", logging.CRITICAL + 1),
+        ("error,superfluid_daemon[span{a=1}]", TRACE),
+        ("off", OFF),
+        ("4", logging.DEBUG),
         (" WARN ", logging.WARNING),
-        ("x=nonsense", logging.INFO),
     ],
 )
 def test_most_verbose_level_is_the_lowest_of_all_parts(directive: str, level: int) -> None:
     assert most_verbose_level(directive) == level
+    assert parse_filter(directive).lowest_level >= level
 
 
 def test_handler_sends_target_level_message_and_fields() -> None:

@@ -1,39 +1,28 @@
 """The worker's logging: every record becomes a frame; only the daemon writes logs. Runs in the worker."""
 
 import logging
-import re
 from collections.abc import Callable
 from typing import Final
 
 from superfluid.worker.protocol import FromWorker, LogRecord
 
-TRACE: Final = 5
-_LEVELS: Final = {
-    "trace": TRACE,
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warn": logging.WARNING,
-    "error": logging.ERROR,
-    "off": logging.CRITICAL + 1,
-}
+_LEVELS: Final = {"off": 100, "error": 40, "warn": 30, "info": 20, "debug": 10, "trace": 5}
+_NUMBERS: Final = {str(number): level for number, level in enumerate(_LEVELS.values())}
 
 
 def most_verbose_level(directive: str) -> int:
-    """The lowest level that any part of an EnvFilter directive lets through. The daemon filters again, by target.
+    """A level below which no part of a log filter directive lets anything through.
 
-    A part without a level (a bare target) lets everything through; one that makes no sense counts as ``info``.
+    Only the daemon knows the whole grammar, and filters again by target: what is not plainly a level counts as one that
+    lets everything through.
     """
     levels = [_part_level(part) for part in directive.split(",") if part.strip()]
-    return min(levels, default=logging.INFO)
+    return min(levels, default=_LEVELS["error"])
 
 
 def _part_level(part: str) -> int:
-    target, equals, level = part.strip().rpartition("=")
-    name = level.strip().lower()
-    if name in _LEVELS:
-        return _LEVELS[name]
-    is_bare_target = not equals and not target and re.fullmatch(r"[A-Za-z_][\w:.]*", part.strip())
-    return TRACE if is_bare_target else logging.INFO
+    name = part.rpartition("=")[2].strip().lower()
+    return _LEVELS.get(name, _NUMBERS.get(name, _LEVELS["trace"]))
 
 
 class FrameLogHandler(logging.Handler):
