@@ -81,6 +81,7 @@ class FakeWebServer:
         self.connections = 0
         self.closed_connections = 0
         self.drops_after_answer = False
+        self.refusals_while_loading = 0
         self.hang_ups = threading.Semaphore(0)
         self._server = _Listener(self)
         self._server.daemon_threads = True
@@ -126,6 +127,9 @@ class FakeWebServer:
 
     def idle(self, session_id: int) -> FakeSession:
         session = self.session(session_id)
+        if self.refusals_while_loading:
+            self.refusals_while_loading -= 1
+            raise RefusalError("the model is still loading")
         if session.is_busy:
             raise RefusalError(f"session {session_id} is generating; wait")
         return session

@@ -19,6 +19,11 @@ def test_messages_are_appended_with_their_roles(server: FakeWebServer, session: 
     assert server.last_rpc == {"AppendMessage": {"session": 1, "role": 2, "text": "ä"}}
 
 
+def test_append_waits_for_a_model_that_is_loading(server: FakeWebServer, session: Session) -> None:
+    server.refusals_while_loading = 2
+    assert session.user("Hello?").id == 1
+
+
 def test_declare_sends_tools_as_json_texts(server: FakeWebServer, session: Session) -> None:
     session.declare(tools=[{"name": "f", "description": "é"}, '{"name":"g"}'])
     assert server.last_rpc == {

@@ -10,6 +10,7 @@ from superfluid_client import (
     ConnectionLost,
     Finish,
     GenerationFailed,
+    ModelLoading,
     SessionBusy,
     UnexpectedReply,
     UnknownSession,
@@ -152,6 +153,28 @@ def test_cancel_of_an_idle_session_is_false(session: Session) -> None:
 def test_stream_of_an_unknown_session_is_refused(client: Client) -> None:
     with pytest.raises(UnknownSession):
         Session(client, 99).generate(64)
+
+
+def test_stream_waits_for_a_model_that_is_loading(server: FakeWebServer, session: Session) -> None:
+    server.refusals_while_loading = 2
+    assert session.generate(64).text == "Rhine, Rhône, Po"
+    assert sum(path == "/web/stream" for path, _ in server.requests) == 3
+
+
+def test_stream_of_a_model_that_loads_for_too_long_is_refused(server: FakeWebServer, session: Session) -> None:
+    server.refusals_while_loading = 1_000
+    session.client.timeout_seconds = 0.05
+    with pytest.raises(ModelLoading):
+        session.generate(64)
+
+
+def test_stream_that_is_refused_leaves_the_last_reply(server: FakeWebServer, session: Session) -> None:
+    session.generate(64)
+    server.sessions[1].is_busy = True
+    with pytest.raises(SessionBusy):
+        session.generate(64)
+    assert session.last_reply is not None
+    assert session.last_reply.text == "Rhine, Rhône, Po"
 
 
 def test_stream_that_fails_midway_keeps_what_was_committed(server: FakeWebServer, session: Session) -> None:

@@ -18,11 +18,11 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from superfluid_client import (
     Client,
@@ -30,7 +30,6 @@ from superfluid_client import (
     Event,
     Finish,
     Message,
-    RequestRefused,
     Sampling,
     Session,
     SuperfluidError,
@@ -43,8 +42,6 @@ SAMPLING = Sampling(temperature=0.7, top_p=0.95, seed=20)
 START_SECONDS = 300.0
 STOP_SECONDS = 20.0
 
-T = TypeVar("T")
-
 
 class DemoError(Exception):
     """The demonstration cannot go on."""
@@ -55,7 +52,9 @@ class Server:
 
     def __init__(self, home: Path, arguments: Sequence[str]) -> None:
         port = free_port()
-        self.client = Client(f"http://127.0.0.1:{port}", token_file=home / "sessions" / "web-token")
+        # Long enough for a model to load: the listener answers before that, and sessions wait.
+        token_file = home / "sessions" / "web-token"
+        self.client = Client(f"http://127.0.0.1:{port}", token_file=token_file, timeout=START_SECONDS)
         self._command = [
             *superfluid_command(),
             *("serve", *arguments, "--flash-attn", "off", "--no-tui"),
@@ -124,23 +123,12 @@ def share_models(home: Path) -> None:
     (home / "models").symlink_to(models.resolve(), target_is_directory=True)
 
 
-def once_loaded(action: Callable[[], T]) -> T:
-    """The listener answers before the model is loaded; until then, what needs the model is refused."""
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            return action()
-        except RequestRefused as error:
-            if "loading" not in error.message or time.monotonic() > deadline:
-                raise
-        time.sleep(0.1)
-
-
 class Paragraph:
     """Prints text as it comes, indented and with its lines broken between words."""
 
     def __init__(self) -> None:
         self._column = 0
+        self._spaces = 0
         self._word = ""
 
     def write(self, text: str) -> None:
@@ -152,7 +140,7 @@ class Paragraph:
             if character == "\n":
                 self._new_line()
             elif self._column:
-                self._put(" ")
+                self._spaces = 1
 
     def mark(self, text: str) -> None:
         """Something that is not part of the text."""
@@ -161,23 +149,24 @@ class Paragraph:
 
     def end(self) -> None:
         self._flush_word()
-        print("\n", flush=True)
-        self._column = 0
+        self._new_line()
+        self._new_line()
 
     def _flush_word(self) -> None:
-        if self._column and self._column + len(self._word) > WIDTH:
+        if self._column and self._column + self._spaces + len(self._word) > WIDTH:
             self._new_line()
         self._put(self._word)
         self._word = ""
 
     def _put(self, text: str) -> None:
         if text:
-            print(text if self._column else f"   {text}", end="", flush=True)
-            self._column += len(text)
+            print(f"{' ' * self._spaces if self._column else '   '}{text}", end="", flush=True)
+            self._column += self._spaces + len(text)
+            self._spaces = 0
 
     def _new_line(self) -> None:
         print(flush=True)
-        self._column = 0
+        self._column = self._spaces = 0
 
 
 @dataclass(frozen=True)
@@ -195,7 +184,7 @@ def say(text: str) -> None:
 
 def ask(client: Client) -> Session:
     session = client.session(SAMPLING)
-    once_loaded(lambda: session.user(QUESTION))
+    session.user(QUESTION)
     return session
 
 
@@ -217,7 +206,7 @@ def generate_until_killed(server: Server, session: Session, max_tokens: int, kil
             paragraph.write(chunk.text)
     except ConnectionLost:
         pass
-    paragraph.mark(" ⚡")
+    paragraph.mark("⚡")
     paragraph.end()
     if stream.reply.finish is not Finish.NONE:
         raise DemoError("the reply was over before the server could be killed; choose a smaller --kill-after")
@@ -295,16 +284,14 @@ def demonstrate(server: Server, max_tokens: int, kill_after: int) -> list[Result
     acknowledged = generate_until_killed(server, session, max_tokens, kill_after)
     say(f"   The server is gone. {len(drawn_tokens(acknowledged))} tokens had been acknowledged.")
 
-    say("3. Starting it again on the same directory, and going on with the same reply.")
+    say("3. Starting it again on the same directory, and continuing the same reply.")
     server.start()
-    # A generation of no tokens changes nothing, but needs the model.
-    once_loaded(lambda: session.generate(0))
     log = session.events()
     rest = max_tokens - len(drawn_tokens(log))
     shown = "".join(event.text for event in log if event.kind == "Generated")
     continued = continue_reply(session, shown, rest)
 
-    say("4. Asking another session the same, with the same seed, and leaving it alone.")
+    say("4. Asking the same once more, with the same seed, and leaving it alone.")
     whole = ask(server.client)
     whole.generate(max_tokens)
     return [
@@ -334,7 +321,7 @@ def main() -> int:
             print(f"pull_the_plug: {error}", file=sys.stderr)
             return 1
     for result in results:
-        print(f" {'✔' if result.is_true else '✘'} {result.claim}: {result.detail}")
+        print(f" {'✔' if result.is_true else '✘'} {result.claim}:\n   {result.detail}")
     return 0 if all(result.is_true for result in results) else 1
 
 

@@ -28,6 +28,10 @@ class ReplyAssembler:
         """Whether the daemon has accepted the generation, as far as its frames tell."""
         return bool(self.events) or self.is_done or self._provisional_characters > 0
 
+    @property
+    def has_ended(self) -> bool:
+        return self.is_done or self.error is not None
+
     def take(self, frame: Mapping[str, Any]) -> Chunk | None:
         """What ``frame`` adds to the text or the reasoning. Raises KeyError, TypeError or ValueError for no frame."""
         match frame:

@@ -37,8 +37,10 @@ class Client:
     ) -> None:
         """``url`` is what the daemon prints for ``--web``. The token is ``token``, else what ``token_file`` holds, else
         what ``$SUPERFLUID_HOME/sessions/web-token`` does. ``timeout`` is in seconds and for each answer; a stream may
-        be silent for at least a minute. Raises ValueError for an address that is none."""
+        be silent for at least a minute. A model that is still loading is waited for as long. Raises ValueError for an
+        address that is none."""
         self.url = url.rstrip("/")
+        self.timeout_seconds = timeout
         self._transport = WebTransport(url, TokenSource(token, token_file), timeout)
 
     def __repr__(self) -> str:
@@ -102,7 +104,7 @@ class Client:
         self.ask("SetLogLevel", {"directive": directive}, "Ack")
 
     def is_healthy(self) -> bool:
-        """Whether the web listener answers; needs no token. The model may still be loading."""
+        """Whether the web listener answers; needs no token. The model may still be loading: sessions wait for it."""
         return self._transport.is_healthy()
 
     def wait_until_healthy(self, timeout: float = 60.0) -> None:

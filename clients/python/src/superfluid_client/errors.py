@@ -4,7 +4,8 @@ SuperfluidError
 ├── RequestRefused          the daemon answered Err: the request, or the session's state, must change
 │   ├── SessionBusy         a generation is in flight on the session
 │   ├── UnknownSession      no session has that id
-│   └── NothingInFlight     Cancel on an idle session
+│   ├── NothingInFlight     Cancel on an idle session
+│   └── ModelLoading        the daemon was started a moment ago; sessions wait for it by themselves
 ├── GenerationFailed        a reply broke off with an error; what was committed is in the log
 ├── Unauthorized (401)      the token is wrong, or there is none to read
 ├── Forbidden (403)         the request looks like another site's
@@ -37,6 +38,10 @@ class UnknownSession(RequestRefused):
 
 class NothingInFlight(RequestRefused):
     """There is no generation to cancel."""
+
+
+class ModelLoading(RequestRefused):
+    """What needs the model has to wait until it is loaded."""
 
 
 class GenerationFailed(SuperfluidError):
@@ -76,6 +81,7 @@ _REFUSALS: tuple[tuple[str, type[RequestRefused]], ...] = (
     (" is generating;", SessionBusy),
     ("unknown session", UnknownSession),
     ("no generation in flight", NothingInFlight),
+    ("is still loading", ModelLoading),
 )
 
 

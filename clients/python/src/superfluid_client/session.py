@@ -2,11 +2,11 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from superfluid_client.errors import NothingInFlight, SessionBusy
+from superfluid_client.errors import ModelLoading, NothingInFlight, RequestRefused, SessionBusy
 from superfluid_client.folding import fold_messages
 from superfluid_client.parameters import QosClass, RebaseEdit, Replace, Role, Sampling
 from superfluid_client.reading import reading
@@ -21,6 +21,7 @@ DEFAULT_MAX_TOKENS = 512
 
 _SETTLING_SECONDS = 5.0
 _SETTLING_PAUSE_SECONDS = 0.02
+_LOADING_PAUSE_SECONDS = 0.1
 
 
 class Session:
@@ -91,7 +92,12 @@ class Session:
         daemon at that moment may have the last words drawn anew. The reply's end leaves ``last_reply``.
         """
         body = {"session": self.id, "max_tokens": max_tokens, "provisional": provisional}
-        return ReplyStream(self.client.open_stream(body), cancel=self.cancel, on_end=self._note_reply)
+        return ReplyStream(
+            lambda: self.client.open_stream(body),
+            cancel=self.cancel,
+            wait_out=self._patience(),
+            on_end=self._note_reply,
+        )
 
     def generate(self, max_tokens: int = DEFAULT_MAX_TOKENS) -> Reply:
         """As ``stream``, all at once."""
@@ -214,14 +220,27 @@ class Session:
     # ----
 
     def _ask(self, verb: str, fields: Mapping[str, Any], answer: str) -> Any:
+        wait_out = self._patience()
         while True:
             try:
                 return self.client.ask(verb, {"session": self.id, **fields}, answer)
-            except SessionBusy:
-                # A stream of ours was hung up on, and the daemon is about to notice. The refusal had no effect.
-                if time.monotonic() > self._settling_until:
-                    raise
-                time.sleep(_SETTLING_PAUSE_SECONDS)
+            except RequestRefused as refused:
+                wait_out(refused)
+
+    def _patience(self) -> Callable[[RequestRefused], None]:
+        """Waits a moment if a refusal will pass by itself, else raises it. A refused request had no effect."""
+        deadline = time.monotonic() + self.client.timeout_seconds
+
+        def wait_out(refused: RequestRefused) -> None:
+            now = time.monotonic()
+            # A stream of ours was hung up on, and the daemon is about to notice.
+            is_settling = isinstance(refused, SessionBusy) and now < self._settling_until
+            is_loading = isinstance(refused, ModelLoading) and now < deadline
+            if not (is_settling or is_loading):
+                raise refused
+            time.sleep(_SETTLING_PAUSE_SECONDS if is_settling else _LOADING_PAUSE_SECONDS)
+
+        return wait_out
 
     def _commit(self, verb: str, fields: Mapping[str, Any]) -> Event:
         payload = self._ask(verb, fields, "Committed")
@@ -244,9 +263,10 @@ class Session:
         with reading("Created"):
             return Session(self.client, payload["session"], sampling)
 
-    def _note_reply(self, reply: Reply, is_settled: bool) -> None:
-        self.last_reply = reply
-        self._note_events(reply.events)
+    def _note_reply(self, reply: Reply | None, is_settled: bool) -> None:
+        if reply is not None:
+            self.last_reply = reply
+            self._note_events(reply.events)
         self._settling_until = 0.0 if is_settled else time.monotonic() + _SETTLING_SECONDS
 
     def _note_events(self, events: Sequence[Event]) -> None:

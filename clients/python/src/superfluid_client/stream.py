@@ -20,6 +20,7 @@ from superfluid_client.transport import Exchange
 
 _LAST = "[DONE]"
 _FAREWELL_SECONDS = 5.0
+_FIRST_FRAME_SECONDS = 0.5
 _LAST_BYTES_SECONDS = 1.0
 
 
@@ -33,14 +34,23 @@ class ReplyStream(Iterator[Chunk]):
     """
 
     def __init__(
-        self, exchange: Exchange, *, cancel: Callable[[], object], on_end: Callable[[Reply, bool], None]
+        self,
+        open_exchange: Callable[[], Exchange],
+        *,
+        cancel: Callable[[], object],
+        wait_out: Callable[[RequestRefused], None],
+        on_end: Callable[[Reply | None, bool], None],
     ) -> None:
-        """``cancel`` asks the daemon to end the generation; ``on_end`` is told the reply, and whether the session may
-        be busy for a moment longer."""
-        self._exchange = exchange
-        self._assembler = ReplyAssembler()
+        """``open_exchange`` sends the request. When the daemon refuses it, ``wait_out`` waits a moment if that is worth
+        another try, else raises. ``cancel`` asks the daemon to end the generation. ``on_end`` is told the reply, if
+        there is any, and whether the session is done with it."""
+        self._is_over = True  # until the request is out: there is nothing to let go of
+        self._open = open_exchange
         self._cancel = cancel
+        self._wait_out = wait_out
         self._on_end = on_end
+        self._assembler = ReplyAssembler()
+        self._exchange = open_exchange()
         self._is_over = False
 
     @property
@@ -50,7 +60,7 @@ class ReplyStream(Iterator[Chunk]):
     def __next__(self) -> Chunk:
         while not self._is_over:
             try:
-                chunk = self._read_frame()
+                chunk = self._read_or_try_again()
             except SuperfluidError:
                 self._end()
                 raise
@@ -64,12 +74,9 @@ class ReplyStream(Iterator[Chunk]):
             return
         is_settled = False
         try:
-            # Before its first frame nobody knows whether this generation was accepted, and Cancel could hit another
-            # client's. Hanging up ends ours alone.
-            if self._assembler.has_begun:
-                is_settled = self._say_farewell()
+            is_settled = self._say_farewell()
         except SuperfluidError:
-            pass  # Hanging up is all that is left to do.
+            pass  # Hanging up is all that is left to do, and enough.
         finally:
             self._end(is_settled=is_settled)
 
@@ -83,10 +90,19 @@ class ReplyStream(Iterator[Chunk]):
 
     def __del__(self) -> None:
         # A ``for`` loop that is left early drops its stream, and has no other way to say so.
-        if not getattr(self, "_is_over", True):
-            self.close()
+        self.close()
 
     # ----
+
+    def _read_or_try_again(self) -> Chunk | None:
+        try:
+            return self._read_frame()
+        except RequestRefused as refused:
+            self._wait_out(refused)
+        self._exchange.close()
+        self._assembler = ReplyAssembler()
+        self._exchange = self._open()
+        return None
 
     def _read_frame(self) -> Chunk | None:
         data = self._exchange.next_event()
@@ -114,11 +130,15 @@ class ReplyStream(Iterator[Chunk]):
         self._end()
 
     def _say_farewell(self) -> bool:
-        """Reads the cancelled generation to its end; false if that did not come in time."""
-        try:
+        """Cancels and reads to the end; false if that did not come in time."""
+        if not self._assembler.has_begun:
+            # Before its first frame nobody knows whether this generation was accepted, and Cancel could hit another
+            # client's. Hanging up would end ours alone, but nobody knows when.
+            self._exchange.set_timeout(_FIRST_FRAME_SECONDS)
+            while not self._assembler.has_begun:
+                self._read_frame()
+        if not self._assembler.has_ended:
             self._cancel()
-        except RequestRefused:
-            pass  # It has just ended by itself.
         deadline = time.monotonic() + _FAREWELL_SECONDS
         while not self._is_over and (left := deadline - time.monotonic()) > 0:
             self._exchange.set_timeout(left)
@@ -129,4 +149,4 @@ class ReplyStream(Iterator[Chunk]):
         if not self._is_over:
             self._is_over = True
             self._exchange.close()
-            self._on_end(self.reply, is_settled)
+            self._on_end(self.reply if self._assembler.has_begun else None, is_settled)
