@@ -222,6 +222,14 @@ def test_events_that_do_not_continue_the_log_are_refused_with_all_that_follows_t
     assert commit(store, AddEvents(1, (event(3),))) is None
 
 
+def test_ids_beyond_what_sqlite_counts_are_unknown_and_not_an_error(store: SqliteStore) -> None:
+    root(store, 1, 3)
+    assert store.row(2**64 - 1) is None
+    assert store.events(2**64 - 1) == []
+    assert store.events(1, 2**64 - 1) == []
+    assert len(store.events(1, 0, 2**64 - 1)) == 3
+
+
 def test_newer_store_is_refused_by_name(path: Path) -> None:
     SqliteStore(path).close()
     raw = apsw.Connection(str(path))

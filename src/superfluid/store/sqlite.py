@@ -49,6 +49,7 @@ _EVENTS = (
     ORDER BY event.id
     """
 )
+# SQLite counts in signed 64 bits; ids beyond that exist on the wire only.
 _MAX_ID = 2**63 - 1
 
 
@@ -98,6 +99,8 @@ class SqliteStore:
         return self._last_session
 
     def row(self, session: int) -> SessionRow | None:
+        if session > _MAX_ID:
+            return None
         rows = self._rows("WHERE id = ?", (session,))
         return rows[0] if rows else None
 
@@ -108,7 +111,9 @@ class SqliteStore:
         return self._rows("WHERE NOT is_purged AND (parent = ?1 OR base = ?1) ORDER BY id", (session,))
 
     def events(self, session: int, first: int = 0, end: int | None = None) -> list[StoredEvent]:
-        found = self._query(_EVENTS, (session, first, _MAX_ID if end is None else end))
+        if session > _MAX_ID or first > _MAX_ID:
+            return []
+        found = self._query(_EVENTS, (session, first, _MAX_ID if end is None else min(end, _MAX_ID)))
         events: list[StoredEvent] = []
         for owner, event_id, epoch, ts_unix_ms, body, checksum in found:
             is_next = event_id == first + len(events)
