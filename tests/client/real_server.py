@@ -38,7 +38,11 @@ class RealServer:
         self.client.close()
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(_STOP_SECONDS)
+            try:
+                self._process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise
 
     def start(self) -> None:
         addresses = ("--http", "127.0.0.1:0", "--web", f"127.0.0.1:{self._port}")
