@@ -104,7 +104,7 @@ def measure(
     if contender == "bare loop":
         measures = bare_loop(scenario, settings)
     else:
-        with running(contender, settings) as server:
+        with running(contender, settings, vocabulary.end_tokens()) as server:
             measures = SCENARIOS[scenario](server, settings, vocabulary, round_index)
     return [Sample(scenario, case, metric, contender, round_index, value) for case, metric, value in measures]
 

@@ -47,6 +47,11 @@ class Vocabulary:
         assert count >= 0, "a token is at least one byte, so the room sufficed"
         return list(tokens[:count])
 
+    def end_tokens(self) -> list[int]:
+        """Every token at which an engine ends a generation."""
+        count = llama.llama_vocab_n_tokens(self._vocabulary)
+        return [token for token in range(count) if llama.llama_vocab_is_eog(self._vocabulary, token)]
+
     def text_of(self, token_count: int, seed: int) -> str:
         """Words that make exactly ``token_count`` tokens; different from the first word on for another seed."""
         source = random.Random(seed)

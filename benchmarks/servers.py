@@ -31,12 +31,15 @@ _PREFILL_SERIES = {
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A server that answers. ``pid`` is the process that was started: superfluid's daemon, or all of another one."""
+    """A server that answers. ``pid`` is the process that was started: superfluid's daemon, or all of another one.
+    ``run_on_fields`` are what makes it go on behind an end of turn.
+    """
 
     contender: Contender
     address: Address
     pid: int
     model_name: str
+    run_on_fields: dict[str, Any]
     is_one_at_a_time: bool
 
     def request(self, messages: list[dict[str, str]], max_tokens: int, **fields: Any) -> dict[str, Any]:
@@ -47,9 +50,8 @@ class RunningServer:
             "max_tokens": max_tokens,
             "stream": True,
             "stream_options": {"include_usage": True},
-            "ignore_eos": True,
         }
-        return body | fields
+        return body | self.run_on_fields | fields
 
     def prefilled_tokens(self) -> float | None:
         """Prompt tokens that the engine has run since the start, or None if the server does not tell."""
@@ -83,7 +85,7 @@ def command_of(contender: Contender, settings: BenchSettings, port: int) -> list
 
 
 @contextmanager
-def running(contender: Contender, settings: BenchSettings) -> Iterator[RunningServer]:
+def running(contender: Contender, settings: BenchSettings, end_tokens: list[int]) -> Iterator[RunningServer]:
     """Starts the server, yields it when it answers, and ends it. Raises BenchmarkError with its output otherwise."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="superfluid-bench-") as home:
@@ -94,15 +96,19 @@ def running(contender: Contender, settings: BenchSettings) -> Iterator[RunningSe
                 command_of(contender, settings, port), stdout=output, stderr=subprocess.STDOUT, env=environment
             )
         try:
-            yield wait_until_ready(contender, process, Address("127.0.0.1", port), log)
+            address = Address("127.0.0.1", port)
+            model_name = wait_until_ready(contender, process, address, log)
+            is_one_at_a_time = contender == "llama-cpp-python"
+            # llama-cpp-python's server does not know ignore_eos, but a bias comes to the same.
+            banned = {"logit_bias": dict.fromkeys(map(str, end_tokens), -100.0)}
+            run_on_fields = banned if is_one_at_a_time else {"ignore_eos": True}
+            yield RunningServer(contender, address, process.pid, model_name, run_on_fields, is_one_at_a_time)
         finally:
             stop(process)
 
 
-def wait_until_ready(
-    contender: Contender, process: "subprocess.Popen[bytes]", address: Address, log: Path
-) -> RunningServer:
-    """Polls until the server names its model and, if it has a health page, says that it is well."""
+def wait_until_ready(contender: Contender, process: "subprocess.Popen[bytes]", address: Address, log: Path) -> str:
+    """Polls until the server names its model and, if it has a health page, says that it is well. Returns the name."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
@@ -114,8 +120,7 @@ def wait_until_ready(
         except (OSError, urllib.error.URLError):
             time.sleep(0.1)
             continue
-        name = str(models["data"][0]["id"])
-        return RunningServer(contender, address, process.pid, name, contender == "llama-cpp-python")
+        return str(models["data"][0]["id"])
     raise BenchmarkError(f"{contender} did not start; its last words:\n{log.read_text(errors='replace')[-2000:]}")
 
 
