@@ -209,7 +209,7 @@ def test_statistics_count_queue_lanes_blocks_and_tokens() -> None:
     statistics = shadow.scheduler.statistics()
     assert statistics.queue_depth == (0, 0, 0, 1)
     assert (statistics.pool_blocks_used, statistics.pool_blocks_total) == (2, 4)
-    assert (statistics.counters.prefill_tokens_total, statistics.counters.decode_tokens_total) == (300, 2)
+    assert (statistics.counters.prefill_tokens_total, statistics.counters.decode_tokens_total) == (300, 3)
     assert (statistics.counters.admissions_total, statistics.counters.cold_admissions_total) == (1, 1)
 
 

@@ -174,7 +174,7 @@ def test_tick_record_says_what_was_done() -> None:
     assert first.chunk_budget_tokens == 32
     assert (last.prefill_tokens, last.decode_lanes, last.retirements, last.lanes_active) == (0, 1, 1, 0)
     assert (last.pool_blocks_used, last.pool_blocks_total) == (2, 2 * 32)
-    assert (last.prefill_tokens_total, last.decode_tokens_total, last.ticks_total) == (300, 3, len(loop.records))
+    assert (last.prefill_tokens_total, last.decode_tokens_total, last.ticks_total) == (300, 4, len(loop.records))
     assert [record.sequence for record in loop.records] == list(range(len(loop.records)))
     assert sum(len(record.first_token_seconds) for record in loop.records) == 1
     assert all(record.wall_seconds > record.engine_seconds > 0 for record in loop.records)

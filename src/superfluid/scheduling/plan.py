@@ -70,7 +70,7 @@ class StepPlan:
     placements: tuple[PlaceJob, ...] = ()
     decodes: tuple[DecodeLane, ...] = ()
     chunk: Chunk | None = None
-    chunk_budget_tokens: int = 0
+    chunk_budget_tokens: int = field(default=0, compare=False)
 
     @property
     def is_empty(self) -> bool:

@@ -97,10 +97,9 @@ class Scheduler:
         self._running.update(moves.admitted)
         prefilling = min((lane for lane in self._lanes if lane.is_prefilling), key=_prefill_order, default=None)
         decodes = tuple([lane.decode for lane in self._lanes if lane.is_decoding and lane.decode is not None])
-        budget = 0
+        budget = self._rates.chunk_tokens(len(decodes), self._settings.prefill_target_seconds)
         chunk: Chunk | None = None
         if prefilling is not None and (self._is_chunk_due or not decodes):
-            budget = self._rates.chunk_tokens(len(decodes), self._settings.prefill_target_seconds)
             chunk, decodes = _chunk(prefilling, budget), ()
         self._is_chunk_due = chunk is None
         return StepPlan(moves.saves, moves.drops, moves.placements, decodes, chunk, budget)
@@ -112,7 +111,7 @@ class Scheduler:
         self._complete_chunk(plan, outcome)
         for job_id in outcome.replayed:
             self._running[job_id].length += 1
-        self._counters.decode_tokens_total += len(outcome.drawn) if plan.decodes else 0
+        self._counters.decode_tokens_total += len(outcome.drawn)
         if plan.decodes and outcome.decode_seconds > 0.0 and not outcome.faulted:
             self._rates.observe_decode(len(plan.decodes), outcome.decode_seconds)
         self._counters.ticks_total += not plan.is_empty

@@ -117,11 +117,11 @@ class TickLoop:
             return False
         execution = self._executor.execute(plan)
         result = self._scheduler.complete(plan, execution.outcome())
-        done = self._clock.monotonic()
-        self._reporter.completed(execution, result, done)
+        times = TickTimes(begun_unix, begun, planned, self._clock.monotonic())
+        self._reporter.completed(execution, result, times)
         for retired in result.retired:
             self._executor.forget(retired.job_id)
-        self._report(plan, execution, TickTimes(begun_unix, begun, planned, done))
+        self._report(plan, execution, times)
         return True
 
     def _report(self, plan: StepPlan, execution: Execution, times: TickTimes) -> None:
@@ -146,6 +146,6 @@ class TickLoop:
         except SuperfluidError as error:
             self._send(Rejected(job.job_id, error.code, error.message))
             return
-        self._reporter.submitted(job, self._clock.monotonic())
+        self._reporter.submitted(job)
         if retired is not None:
             self._reporter.retire(retired)

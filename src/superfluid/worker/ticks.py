@@ -34,7 +34,8 @@ class TickReporter:
     def __init__(self) -> None:
         self._sequence = 0
         self._outputs: dict[int, _Output] = {}
-        self._submitted: dict[int, float] = {}
+        self._fresh: set[int] = set()
+        self._admitted: dict[int, float] = {}
         self._first_tokens: list[float] = []
         self._retirements = 0
 
@@ -42,24 +43,26 @@ class TickReporter:
     def has_news(self) -> bool:
         return bool(self._outputs)
 
-    def submitted(self, job: Job, now: float) -> None:
-        """From here the job's first token is timed, unless it had one from an earlier worker."""
+    def submitted(self, job: Job) -> None:
+        """The job's first token will be timed from its admission, unless it had one from an earlier worker."""
         if not job.is_resubmission:
-            self._submitted[job.job_id] = now
+            self._fresh.add(job.job_id)
 
     def retire(self, retired: Retired) -> None:
         self._output(retired.job_id).finish = retired.finish
-        self._submitted.pop(retired.job_id, None)
+        self._forget(retired.job_id)
         self._retirements += 1
 
     def discard(self, job_id: int) -> None:
         """The job was answered with a refusal: it gets no output."""
         self._outputs.pop(job_id, None)
-        self._submitted.pop(job_id, None)
+        self._forget(job_id)
 
-    def completed(self, execution: Execution, result: StepResult, now: float) -> None:
+    def completed(self, execution: Execution, result: StepResult, times: TickTimes) -> None:
         for admitted in result.admitted:
             self._output(admitted.job_id).warm_tokens = admitted.warm_tokens
+            if admitted.job_id in self._fresh:
+                self._admitted[admitted.job_id] = times.begun
         for drawn in execution.drawn:
             output = self._output(drawn.job_id)
             output.tokens = drawn.token.to_bytes(4, "little")
@@ -67,9 +70,9 @@ class TickReporter:
             if scores is not None:
                 output.scores.append(scores)
         for job_id in result.first_tokens:
-            submitted = self._submitted.pop(job_id, None)
-            if submitted is not None:
-                self._first_tokens.append(now - submitted)
+            admitted_at = self._admitted.pop(job_id, None)
+            if admitted_at is not None:
+                self._first_tokens.append(times.done - admitted_at)
         for retired in result.retired:
             if retired.finish is Finish.ERROR:
                 self.discard(retired.job_id)
@@ -89,6 +92,10 @@ class TickReporter:
         self._retirements = 0
         self._sequence += 1
         return Tick(outputs, record)
+
+    def _forget(self, job_id: int) -> None:
+        self._fresh.discard(job_id)
+        self._admitted.pop(job_id, None)
 
     def _output(self, job_id: int) -> _Output:
         output = self._outputs.get(job_id)
