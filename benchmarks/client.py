@@ -15,7 +15,7 @@ import uvloop
 
 _TEXT = re.compile(rb'"(?:content|text)":\s*"(?!")')
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})")
-DEFAULT_DEADLINE_SECONDS = 180.0
+DEFAULT_DEADLINE_SECONDS = 600.0
 
 Result = TypeVar("Result")
 
