@@ -1,14 +1,17 @@
 """``python -m benchmarks``: runs the comparisons in interleaved rounds, prints the table and keeps every sample."""
 
 import argparse
+import fcntl
 import json
 import os
 import platform
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -57,10 +60,19 @@ def measure_all(
         for scenario, round_index, contender in schedule(options, settings.rounds):
             note(f"{scenario}, round {round_index + 1} of {settings.rounds}: {contender}")
             try:
-                samples += measure(scenario, contender, settings, vocabulary, round_index)
+                with machine_to_itself():
+                    samples += measure(scenario, contender, settings, vocabulary, round_index)
             except BenchmarkError as error:
                 failures.append(f"{scenario}, round {round_index + 1}, {contender}: {error}")
                 note(f"FAILED: {error}")
+
+
+@contextmanager
+def machine_to_itself() -> Iterator[None]:
+    """Waits for other benchmark runs of this user: two at once would measure each other."""
+    with open(Path(tempfile.gettempdir()) / f"superfluid-benchmarks-{os.getuid()}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def parse() -> argparse.Namespace:
