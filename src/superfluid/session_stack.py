@@ -100,7 +100,7 @@ class SessionStack:
     def attach_text(self, text: SessionText) -> ChatStore:
         """The model's text is there: sessions can be appended to, and HTTP requests stored."""
         self._text = text
-        return ChatStore(self._log, text, reader=self._reader)
+        return ChatStore(self._log, text)
 
     async def drain(self, seconds: float, *, at_once: bool) -> None:
         """Takes no new clients and lets what runs finish, for at most ``seconds``."""

@@ -89,7 +89,9 @@ class ToolCallEntry:
 class SessionState:
     """The fold of a session's events so far. ``tokens`` is the model's input, packed int32.
 
-    In it, the last assistant header begins at ``header_start``, and what was generated behind it at ``reply_start``.
+    In it, what opened the last reply (a header, or raw input) begins at ``header_start``, the reply behind it at
+    ``reply_start``, and the run of drawn tokens at the very end at ``drawn_start``. A reply stays open, to be continued
+    in place, until it reaches its end of turn or another turn is appended.
     ``fork_at`` events are inherited: they count for the conversation, not for ledger, permissions, title or pin.
     """
 
@@ -102,6 +104,8 @@ class SessionState:
     tokens: "array[int]" = field(default_factory=lambda: array("i"))
     header_start: int = 0
     reply_start: int = 0
+    drawn_start: int = 0
+    is_reply_open: bool = False
     last_turn: TurnKind = TurnKind.NOTHING
     last_turn_finish: Finish = Finish.NONE
     last_channel: Channel = Channel.TEXT
@@ -120,9 +124,10 @@ class SessionState:
     open_permissions: set[int] = field(default_factory=set)
 
     @property
-    def is_turn_open(self) -> bool:
-        """Whether decoding would continue in place: the last turn was generated and did not reach its end."""
-        return self.last_turn is TurnKind.GENERATED and self.last_turn_finish is not Finish.END_OF_TURN
+    def drawn_tokens(self) -> int:
+        """How many tokens at the end of the input were drawn for the open reply, one after the other."""
+        is_drawing = self.is_reply_open and self.last_turn is TurnKind.GENERATED
+        return len(self.tokens) - self.drawn_start if is_drawing else 0
 
     @property
     def open_calls(self) -> list[tuple[int, ToolCallEntry]]:
@@ -188,28 +193,37 @@ class SessionState:
             self.last_finish = body.finish
         if isinstance(body, ToolResult) and body.call_id in self.calls:
             self.calls[body.call_id].state = CallState.SUCCEEDED
-        if not body.span:
+        if body.span:
             # A record without tokens says nothing about the turn: a cancelled one stays open, to be continued.
-            return
-        self.last_turn_finish = Finish.NONE
+            self._apply_turn(body, start)
+
+    def _apply_turn(
+        self, body: Appended | Message | GenerationPrompt | Generated | ToolResult | Block, start: int
+    ) -> None:
+        end = len(self.tokens)
+        before, self.last_turn_finish = self.last_turn, Finish.NONE
         match body:
-            case Appended():
-                self.last_turn = TurnKind.RAW
-            case Message():
-                self.last_turn = TurnKind.MESSAGE
+            case Appended() | Block():
+                self.last_turn = TurnKind.RAW if isinstance(body, Appended) else TurnKind.BLOCK
+                is_opening_only = before in (TurnKind.RAW, TurnKind.BLOCK) and self.reply_start == start
+                if not self.is_reply_open:
+                    self.header_start, self.reply_start, self.is_reply_open = start, end, True
+                elif is_opening_only:
+                    self.reply_start = end
+            case Message() | ToolResult():
+                self.last_turn = TurnKind.MESSAGE if isinstance(body, Message) else TurnKind.TOOL_RESULT
+                self.is_reply_open = False
             case GenerationPrompt():
                 self.last_turn = TurnKind.HEADER
-                self.header_start, self.reply_start = start, len(self.tokens)
+                self.header_start, self.reply_start, self.is_reply_open = start, end, True
             case Generated():
-                if self.last_turn not in (TurnKind.HEADER, TurnKind.GENERATED):
+                if not self.is_reply_open:
                     self.header_start = self.reply_start = start
-                self.last_turn = TurnKind.GENERATED
-                self.last_channel = Channel(body.channel)
+                if before is not TurnKind.GENERATED or not self.is_reply_open:
+                    self.drawn_start = start
+                self.last_turn, self.last_channel = TurnKind.GENERATED, Channel(body.channel)
                 self.last_turn_finish = Finish(body.finish)
-            case ToolResult():
-                self.last_turn = TurnKind.TOOL_RESULT
-            case Block():
-                self.last_turn = TurnKind.BLOCK
+                self.is_reply_open = self.last_turn_finish is not Finish.END_OF_TURN
             case _:
                 assert_never(body)
 

@@ -4,33 +4,24 @@ import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
-from superfluid.chat.interface import ChatCodec, ReplyParser, Tokenizer, TurnCodec
-from superfluid.domain.events import (
-    Body,
-    Drop,
-    Event,
-    GenerationFingerprint,
-    GenerationPrompt,
-    GenParams,
-    RebaseEdit,
-)
-from superfluid.domain.job import Job
-from superfluid.domain.reply import Finish
-from superfluid.domain.request import QosClass, SamplingParams
-from superfluid.domain.state import SessionState, ToolCallEntry, TurnKind
+from superfluid.chat.interface import Tokenizer, TurnCodec
+from superfluid.domain.events import Drop, Event, GenParams, RebaseEdit
+from superfluid.domain.state import SessionState, ToolCallEntry
 from superfluid.errors import ContextLengthExceededError, SessionRefusedError
 from superfluid.sessions.backend import GenerationBackend
 from superfluid.sessions.commands import SessionCommands, turn_lead_in
 from superfluid.sessions.counter import ReplyCounter
 from superfluid.sessions.fanout import SessionSubscription
-from superfluid.sessions.log import OpenSession, SessionLog
+from superfluid.sessions.log import SessionLog
+from superfluid.sessions.open_session import OpenSession, row_of
+from superfluid.sessions.opening import open_channel, turn_header, turn_job, turn_parser
 from superfluid.sessions.rebase import rebased_bodies
 from superfluid.sessions.recorder import TurnRecorder
 from superfluid.sessions.rules import require_edits, require_fork_point, require_idle, require_not_purging
 from superfluid.sessions.session_api import Inspected
 from superfluid.sessions.text import SessionText
 from superfluid.sessions.turn import EmptyTurn, SessionTurn
-from superfluid.store.interface import SessionRow
+from superfluid.store.interface import Origin, SessionRow
 
 
 class Sessions:
@@ -100,15 +91,8 @@ class Sessions:
 
     async def inspect(self, session: int) -> Inspected:
         opened, events = await self._commands.inspect(session)
-        row = await self._commands.row(session)
-        state = SessionState(
-            session,
-            fork_at=opened.state.fork_at,
-            qos_class=row.qos_class,
-            is_batch_invariant=row.is_batch_invariant,
-        )
-        # Folded anew, since the open session may be ahead of the disk.
-        state.apply_all(events)
+        state = await self._log.durable_state(opened, events)
+        row = row_of(opened, state)
         return Inspected(row, state, opened.is_busy, events, self._log.store.store_id)
 
     # ---- branching
@@ -121,7 +105,7 @@ class Sessions:
         require_fork_point(to_event, length)
         if to_event == length:
             return await self.fork(session, to_event, None)
-        return await self.rebase(session, [Drop(to_event, length)], None)
+        return await self._rebase(opened, [Drop(to_event, length)], None, length)
 
     async def rebase(self, session: int, edits: Sequence[RebaseEdit], params: GenParams | None) -> int:
         """A session with this one's events, edited. All of it is durable at once, or none of it."""
@@ -129,13 +113,18 @@ class Sessions:
         require_not_purging(opened)
         length = opened.durable_events
         require_edits(edits, length)
-        fork_at = edits[0].start
-        inherited = await self._commands.inherited_state(opened, fork_at)
-        rest = await self._log.read_events(opened, fork_at, length)
+        return await self._rebase(opened, edits, params, length)
+
+    async def _rebase(
+        self, opened: OpenSession, edits: Sequence[RebaseEdit], params: GenParams | None, length: int
+    ) -> int:
+        """``length`` is the parent's when the edits were checked: a generation may be adding to it meanwhile."""
+        inherited = await self._log.inherited_state(opened, edits[0].start)
+        rest = await self._log.read_events(opened, edits[0].start, length)
         bodies = await self._commands.in_thread(
-            lambda: rebased_bodies(inherited, rest, edits, params or inherited.params, self._render_message)
+            lambda: rebased_bodies(inherited, rest, edits, params or opened.state.params, self._render_message)
         )
-        child, durable = self._log.create(inherited, bodies, base=session)
+        child, durable = self._log.create(inherited, bodies, base=opened)
         await durable
         return child.id
 
@@ -151,7 +140,7 @@ class Sessions:
         self, session: int, max_tokens: int, *, wants_provisional: bool = False
     ) -> SessionTurn | EmptyTurn:
         text = self._text()
-        facts = self._backend.facts
+        window = self._backend.facts.window_tokens
         opened = await self._log.open(session)
         require_not_purging(opened)
         async with opened.lock:
@@ -160,14 +149,14 @@ class Sessions:
                 raise SessionRefusedError(f"session {session} waits for a permission; answer it first")
             if not state.tokens:
                 raise SessionRefusedError(f"session {session} has no input yet; append a message first")
-            header = _header(state, text.turns)
-            if len(state.tokens) + len(header) >= facts.window_tokens:
-                raise ContextLengthExceededError(
-                    f"session {session} has {len(state.tokens)} tokens; the context window is {facts.window_tokens}"
-                )
+            if len(state.tokens) > window:
+                raise _too_long(session, len(state.tokens), window)
             if max_tokens == 0:
                 return EmptyTurn()
             require_idle(opened)
+            header = turn_header(state, text.turns)
+            if header and len(state.tokens) + len(header) >= window:
+                raise _too_long(session, len(state.tokens) + len(header), window)
             return self._begin(opened, text, header, max_tokens, wants_provisional=wants_provisional)
 
     def _begin(
@@ -179,6 +168,10 @@ class Sessions:
         *,
         wants_provisional: bool,
     ) -> SessionTurn:
+        """Submits first: a generation that the backend refuses leaves no trace in the log."""
+        state = opened.state
+        parser = turn_parser(state, header, text.codec)
+        channel = open_channel(state, header)
         job_id = self._counter.open()
         opened.is_busy = True
 
@@ -191,18 +184,12 @@ class Sessions:
             opened, job_id, wants_provisional=wants_provisional, on_cancel=self._backend.cancel, on_end=free
         )
         opened.cancel_generation = turn.cancel
-        bodies: list[Body] = []
-        if opened.state.fingerprint != text.fingerprint:
-            bodies.append(GenerationFingerprint(text.fingerprint))
-        if header:
-            bodies.append(GenerationPrompt(header))
-        if bodies:
-            self._log.append(opened, bodies)
-        state = opened.state
-        recorder = TurnRecorder(self._log, opened, _parser(state, text.codec), on_failed=turn.store_failed)
-        turn.attach(recorder)
-        self._backend.submit(_job(job_id, state, max_tokens, self._backend.facts.window_tokens), turn)
+        self._backend.submit(turn_job(job_id, state, header, max_tokens, self._backend.facts.window_tokens), turn)
         turn.raise_if_refused()
+        recorder = TurnRecorder(self._log, opened, parser, on_failed=turn.store_failed, channel=channel)
+        opened.origin = Origin.SESSION_API
+        recorder.open(header, None if state.fingerprint == text.fingerprint else text.fingerprint)
+        turn.attach(recorder)
         return turn
 
     async def cancel(self, session: int) -> None:
@@ -223,41 +210,7 @@ class Sessions:
         return subscription
 
 
-def _header(state: SessionState, turns: TurnCodec) -> tuple[int, ...]:
-    """The assistant header that a new turn opens with; nothing where decoding goes on in place."""
-    if state.last_turn in (TurnKind.MESSAGE, TurnKind.TOOL_RESULT):
-        return tuple(turns.opener())
-    if state.last_turn is TurnKind.GENERATED and state.last_turn_finish is Finish.END_OF_TURN:
-        return (*turns.separator(), *turns.opener())
-    return ()
-
-
-def _parser(state: SessionState, codec: ChatCodec) -> ReplyParser:
-    """A parser that stands where the turn stands: behind its header, or behind what was generated before a cut."""
-    is_in_turn = state.last_turn in (TurnKind.HEADER, TurnKind.GENERATED)
-    opening = state.tokens[state.header_start : state.reply_start] if is_in_turn else ()
-    parser = codec.reply_parser(parse_tools=True, opening=opening)
-    if state.last_turn is TurnKind.GENERATED:
-        parser.feed(state.tokens[state.reply_start :])
-    return parser
-
-
-def _job(job_id: int, state: SessionState, max_tokens: int, window_tokens: int) -> Job:
-    """What was generated in an open turn is reply, not prompt: so the engine may continue it bit for bit."""
-    length = len(state.tokens)
-    is_open = state.last_turn is TurnKind.GENERATED and state.reply_start > 0
-    params = state.params
-    return Job(
-        job_id=job_id,
-        tokens=state.tokens.tobytes(),
-        prompt_tokens=state.reply_start if is_open else length,
-        max_tokens=min(max_tokens, window_tokens - length),
-        sampling=SamplingParams(
-            temperature=max(0.0, params.temperature),
-            top_p=params.top_p,
-            min_p=params.min_p,
-            top_k=params.top_k,
-            seed=params.seed,
-        ),
-        qos=QosClass(state.qos_class),
+def _too_long(session: int, tokens: int, window: int) -> ContextLengthExceededError:
+    return ContextLengthExceededError(
+        f"the input of session {session} has {tokens} tokens; the context window is {window} tokens, the reply included"
     )

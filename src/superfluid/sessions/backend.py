@@ -50,7 +50,7 @@ class GenerationBackend(Protocol):
     def is_ready(self) -> bool: ...
 
     def submit(self, job: Job, sink: JobSink) -> None:
-        """Never blocks and never raises: a refusal reaches ``sink.failed``."""
+        """Never blocks and never raises: a refusal reaches ``sink.failed``, perhaps at once; all else comes later."""
         ...
 
     def cancel(self, job_id: int) -> None:

@@ -5,8 +5,8 @@ Runs on the event loop.
 """
 
 import asyncio
+from array import array
 from collections.abc import Sequence
-from concurrent.futures import Executor
 
 from msgspec import Struct
 
@@ -25,11 +25,13 @@ from superfluid.domain.events import (
 )
 from superfluid.domain.request import ChatPrompt
 from superfluid.domain.request import Message as ChatMessage
-from superfluid.domain.state import SessionState, TurnKind
+from superfluid.domain.state import SessionState
 from superfluid.errors import DamagedRecordError, SessionNotFoundError
 from superfluid.sessions.commands import turn_lead_in
 from superfluid.sessions.conversation import conversation_digests, extended_digest, spans_of
-from superfluid.sessions.log import OpenSession, SessionLog
+from superfluid.sessions.log import SessionLog
+from superfluid.sessions.open_session import OpenSession
+from superfluid.sessions.opening import turn_parser
 from superfluid.sessions.recorder import CommitFailed, ExtraWrites, TurnRecorder
 from superfluid.sessions.text import SessionText
 from superfluid.store.interface import Origin, PutPrefix
@@ -42,11 +44,22 @@ _ROLES = {
 }
 
 
-class StoredPrompt(Struct, frozen=True):
-    """A request's session, ready to generate on. ``durable`` is done when its prompt is on the disk.
-
-    ``digest`` is that of its conversation, if a later request may begin with it.
+class PreparedPrompt(Struct, frozen=True):
+    """A request's session before there is one. ``tokens`` is its whole input, ``opening`` the end of it that the reply
+    is opened by: a header, or raw input. ``digest`` is that of its conversation, if a later request may begin with it.
     """
+
+    state: SessionState
+    base: OpenSession | None
+    bodies: list[Body]
+    prefixes: list[PutPrefix]
+    tokens: "array[int]"
+    opening: Sequence[int]
+    digest: bytes | None
+
+
+class StoredPrompt(Struct, frozen=True):
+    """A request's session, ready to generate on. ``durable`` is done when its prompt is on the disk."""
 
     session: OpenSession
     durable: "asyncio.Future[list[Event]]"
@@ -62,52 +75,59 @@ class StoredPrompt(Struct, frozen=True):
 
 
 class ChatStore:
-    """Makes sessions of prompts. ``text`` is that of the loaded model."""
+    """Makes sessions of prompts, in two steps: a request that is refused in between leaves nothing behind.
 
-    def __init__(self, log: SessionLog, text: SessionText, *, reader: Executor) -> None:
+    ``text`` is that of the loaded model.
+    """
+
+    def __init__(self, log: SessionLog, text: SessionText) -> None:
         self._log = log
         self._text = text
-        self._reader = reader
 
-    async def store_chat(self, prompt: ChatPrompt, rendered: Rendered, params: GenParams) -> StoredPrompt:
-        """A session whose input is the conversation, the header included."""
+    async def prepare_chat(self, prompt: ChatPrompt, rendered: Rendered, params: GenParams) -> PreparedPrompt:
+        """A session whose input is the conversation, the header included; a fork, if it begins with a stored one."""
         if not (self._text.codec.is_append_stable and self._text.turns.has_turns):
-            return self._store(self._fresh_state(), None, prompt, rendered, 0, params, [])
+            return self._chat(self._fresh_state(), None, prompt, rendered, 0, params, [])
         digests = conversation_digests(prompt, self._text.turns.identity)
-        parent, known = await self._find(digests)
-        if parent is None:
-            return self._store(self._fresh_state(), None, prompt, rendered, 0, params, digests)
-        state = await self._log.inherited_state(parent, known.at_event)
-        first = digests.index(known.digest) + 1
-        return self._store(state, parent.id, prompt, rendered, first, params, digests)
+        known = await self._log.find_prefix(digests)
+        parent = None if known is None else await self._open_parent(known)
+        if known is not None and parent is not None:
+            try:
+                state = await self._log.inherited_state(parent, known.at_event)
+            except DamagedRecordError:
+                parent = None
+            if parent is not None and parent.failure is None:
+                first = digests.index(known.digest) + 1
+                return self._chat(state, parent, prompt, rendered, first, params, digests)
+        return self._chat(self._fresh_state(), None, prompt, rendered, 0, params, digests)
 
-    def store_text(self, text: str | None, tokens: Sequence[int], params: GenParams) -> StoredPrompt:
+    def prepare_text(self, text: str | None, tokens: Sequence[int], params: GenParams) -> PreparedPrompt:
         """A session whose input is a text, or tokens, with no chat frame."""
         bodies: list[Body] = [Created(None, params), Appended(text, tuple(tokens)), self._fingerprint()]
-        session, durable = self._log.create(self._fresh_state(), bodies, origin=Origin.HTTP)
-        return StoredPrompt(session, durable, None)
+        return PreparedPrompt(self._fresh_state(), None, bodies, [], array("i", tokens), tokens, None)
+
+    def store(self, prepared: PreparedPrompt) -> StoredPrompt:
+        """Makes the session. Must follow ``prepare_*`` in the same turn of the event loop."""
+        session, durable = self._log.create(
+            prepared.state, prepared.bodies, base=prepared.base, origin=Origin.HTTP, extra=prepared.prefixes
+        )
+        return StoredPrompt(session, durable, prepared.digest)
 
     def recorder(self, stored: StoredPrompt, *, parse_tools: bool, on_failed: CommitFailed) -> TurnRecorder:
         """What writes the reply into the request's session."""
-        state = stored.session.state
-        opening = state.tokens[state.header_start : state.reply_start] if state.last_turn is TurnKind.HEADER else ()
-        parser = self._text.codec.reply_parser(parse_tools=parse_tools, opening=opening)
+        parser = turn_parser(stored.session.state, (), self._text.codec, parse_tools=parse_tools)
         return TurnRecorder(self._log, stored.session, parser, on_failed=on_failed)
 
     # ----
 
-    async def _find(self, digests: Sequence[bytes]) -> tuple[OpenSession | None, PutPrefix]:
-        """The stored session that the longest part of the conversation is known by, and where in it."""
-        loop = asyncio.get_running_loop()
-        known = await loop.run_in_executor(self._reader, self._log.store.prefix, digests)
-        if known is None:
-            return None, PutPrefix(b"", 0, 0)
+    async def _open_parent(self, known: PutPrefix) -> OpenSession | None:
+        """The stored session that the longest part of the conversation is known by."""
         try:
             parent = await self._log.open(known.session)
         except (SessionNotFoundError, DamagedRecordError):
             # Gone or unreadable: the request brings its whole conversation along, so nothing is lost.
-            return None, known
-        return (parent if known.at_event <= parent.durable_events else None), known
+            return None
+        return parent if known.at_event <= parent.durable_events else None
 
     def _fresh_state(self) -> SessionState:
         return SessionState(self._log.store.allocate_session_id())
@@ -115,16 +135,17 @@ class ChatStore:
     def _fingerprint(self) -> GenerationFingerprint:
         return GenerationFingerprint(self._text.fingerprint)
 
-    def _store(
+    def _chat(
         self,
         state: SessionState,
-        base: int | None,
+        base: OpenSession | None,
         prompt: ChatPrompt,
         rendered: Rendered,
         first: int,
         params: GenParams,
         digests: Sequence[bytes],
-    ) -> StoredPrompt:
+    ) -> PreparedPrompt:
+        """``state`` has the first ``first`` messages."""
         messages = prompt.messages[first:]
         *spans, header = spans_of(rendered.tokens, rendered.message_ends, first)
         if base is not None:
@@ -134,8 +155,7 @@ class ChatStore:
                 spans[0] = (*lead_in, *spans[0])
             else:
                 header = (*lead_in, *header)
-        opening = Created(None, params) if base is None else Forked(base, state.events, params)
-        bodies: list[Body] = [opening]
+        bodies: list[Body] = [Created(None, params) if base is None else Forked(base.id, state.events, params)]
         prefixes: list[PutPrefix] = []
         for index, (message, span) in enumerate(zip(messages, spans, strict=True)):
             bodies.append(Message(_ROLES[message.role], message.content, span))
@@ -145,5 +165,7 @@ class ChatStore:
             bodies.append(self._fingerprint())
         if header:
             bodies.append(GenerationPrompt(header))
-        session, durable = self._log.create(state, bodies, base=base, origin=Origin.HTTP, extra=prefixes)
-        return StoredPrompt(session, durable, digests[-1] if digests else None)
+        tokens = state.tokens[:]
+        for span in (*spans, header):
+            tokens.extend(span)
+        return PreparedPrompt(state, base, bodies, prefixes, tokens, header, digests[-1] if digests else None)

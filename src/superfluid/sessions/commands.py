@@ -27,9 +27,10 @@ from superfluid.domain.reply import Finish
 from superfluid.domain.state import CallState, SessionState, ToolCallEntry, TurnKind
 from superfluid.errors import SessionNotFoundError, SessionRefusedError
 from superfluid.sessions.declarations import parse_declarations
-from superfluid.sessions.log import OpenSession, SessionLog
+from superfluid.sessions.log import SessionLog
+from superfluid.sessions.open_session import OpenSession
 from superfluid.sessions.rules import require_fork_point, require_idle, require_message_role, require_not_purging
-from superfluid.store.interface import SessionRow
+from superfluid.store.interface import Origin, SessionRow
 
 _T = TypeVar("_T")
 
@@ -55,7 +56,7 @@ class SessionCommands:
     async def create(self, parent: int | None, params: GenParams) -> int:
         """A new session; ``parent`` is lineage only, and must be there."""
         if parent is not None:
-            require_not_purging(await self._log.open(parent))
+            await self._require_live(parent)
         state = SessionState(self._log.store.allocate_session_id())
         opened, durable = self._log.create(state, [Created(parent, params)])
         await durable
@@ -69,18 +70,10 @@ class SessionCommands:
         opened = await self._log.open(session)
         return opened, await self._log.read_events(opened)
 
-    async def row(self, session: int) -> SessionRow:
-        """The row as it is on the disk. Raises SessionNotFoundError."""
-        store = self._log.store
-        row = await self.in_thread(lambda: store.row(session))
-        if row is None:
-            raise SessionNotFoundError(f"unknown session {session}")
-        return row
-
     async def rows(self, *, include_archived: bool) -> list[SessionRow]:
         """Live sessions by id. Does not raise epochs: a listing of everything must not write everything."""
         store = self._log.store
-        return await self.in_thread(lambda: store.rows(include_archived=include_archived))
+        return await self._log.in_reader(lambda: store.rows(include_archived=include_archived))
 
     # ---- appending
 
@@ -145,19 +138,26 @@ class SessionCommands:
         opened = await self._log.open(session)
         require_not_purging(opened)
         require_fork_point(at_event, opened.durable_events)
-        state = await self.inherited_state(opened, at_event)
+        state = await self._log.inherited_state(opened, at_event)
         forked = Forked(session, at_event, params or opened.state.params)
-        child, durable = self._log.create(state, [forked], base=session)
+        child, durable = self._log.create(state, [forked], base=opened)
         await durable
         return child.id
 
-    async def inherited_state(self, parent: OpenSession, at_event: int) -> SessionState:
-        """The state of a new session that has the first ``at_event`` events of ``parent``, and none of its own yet."""
-        return await self._log.inherited_state(parent, at_event)
-
     # ----
 
+    async def _require_live(self, session: int) -> None:
+        """Without opening it, which would cost a reading and an event."""
+        store = self._log.store
+        row = await self._log.in_reader(lambda: store.row(session))
+        if row is None:
+            raise SessionNotFoundError(f"unknown session {session}")
+        if row.is_purged:
+            raise SessionNotFoundError(f"session {session} was purged")
+
     async def _append(self, opened: OpenSession, body: Body) -> Event:
+        # Whoever writes to a session by its id has a name for it.
+        opened.origin = Origin.SESSION_API
         return (await self._log.append(opened, [body]))[0]
 
     async def _turn_span(

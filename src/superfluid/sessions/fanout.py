@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 
 from superfluid.domain.events import Event
 from superfluid.domain.reply import Channel
-from superfluid.sessions.log import EndReason, OpenSession
 from superfluid.sessions.mailbox import Mailbox
+from superfluid.sessions.open_session import EndReason, OpenSession
 from superfluid.sessions.session_api import ProvisionalText
 
 MAX_WAITING = 1024

@@ -8,19 +8,19 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from superfluid.clock import Clock
 from superfluid.domain.events import Body, EpochBump, Event
-from superfluid.domain.reply import Channel
 from superfluid.domain.state import SessionState
-from superfluid.errors import SessionNotFoundError, SuperfluidError
+from superfluid.errors import DamagedRecordError, SessionNotFoundError, SuperfluidError
+from superfluid.sessions.open_session import OpenSession, row_of, state_of_row
 from superfluid.store.interface import (
     AddEvents,
     ForgetSession,
     Origin,
+    PutPrefix,
     PutSession,
     SessionRow,
     SessionStore,
@@ -28,22 +28,9 @@ from superfluid.store.interface import (
     Write,
 )
 
+_T = TypeVar("_T")
 _MAX_OPEN_SESSIONS = 512
 _MAX_OPEN_TOKENS = 8_000_000
-
-EndReason = Literal["unsubscribed", "lagged", "publisher closed", "purged"]
-
-
-class SessionWatcher(Protocol):
-    """Told of a session's events as they become durable, and of text ahead of them. Must not block or raise."""
-
-    def committed(self, events: Sequence[Event]) -> None: ...
-
-    def provisional(self, channel: Channel, text: str) -> None: ...
-
-    def ended(self, reason: EndReason) -> None:
-        """Nothing more will come."""
-        ...
 
 
 class BodyCodec(Protocol):
@@ -52,37 +39,6 @@ class BodyCodec(Protocol):
     def encode(self, body: Body) -> bytes: ...
 
     def decode(self, data: bytes) -> Body: ...
-
-
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class OpenSession:
-    """A session in memory. ``state`` is ahead of the disk by ``waiting`` batches; ``durable_events`` are on it.
-
-    Whoever renders for the session's state and appends the result holds ``lock`` meanwhile.
-    ``failure`` is set when the store refused some of its events: this object is of no use any more, and the next
-    ``SessionLog.open`` reads the session again. ``cancel_generation`` ends the generation in flight.
-    """
-
-    state: SessionState
-    base: int | None
-    origin: Origin
-    start: int
-    durable_events: int = 0
-    waiting: int = 0
-    is_busy: bool = False
-    is_purging: bool = False
-    failure: SuperfluidError | None = None
-    watchers: list[SessionWatcher] = field(default_factory=list)
-    cancel_generation: Callable[[], None] | None = None
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    @property
-    def id(self) -> int:
-        return self.state.session
-
-    @property
-    def is_idle(self) -> bool:
-        return not (self.waiting or self.is_busy or self.is_purging or self.watchers)
 
 
 class _Append:
@@ -113,12 +69,18 @@ class SessionLog:
         self._alive: WeakValueDictionary[int, OpenSession] = WeakValueDictionary()
         self._open: OrderedDict[int, OpenSession] = OrderedDict()
         self._opening: dict[int, asyncio.Task[OpenSession]] = {}
+        self._forgetting: set[int] = set()
         self._unsent: list[_Append] = []
         self._is_flush_scheduled = False
 
     @property
     def store(self) -> SessionStore:
         return self._store
+
+    @property
+    def open_sessions(self) -> int:
+        """How many are held in memory."""
+        return len(self._open)
 
     # ---- opening
 
@@ -133,6 +95,8 @@ class SessionLog:
                 raise SessionNotFoundError(f"session {session} was purged")
             self._keep(found)
             return found
+        if session in self._forgetting:
+            raise _unknown(session)
         task = self._opening.get(session)
         if task is None:
             task = self._loop.create_task(self._load(session))
@@ -142,9 +106,7 @@ class SessionLog:
         return await asyncio.shield(task)
 
     async def _load(self, session: int) -> OpenSession:
-        row, stored = await self._loop.run_in_executor(self._reader, self._read, session)
-        state = state_of_row(row)
-        state.apply_all(self.decode(stored))
+        row, state = await self.in_reader(lambda: self._read(session))
         opened = OpenSession(state, row.base, row.origin, row.start, durable_events=state.events)
         if row.start != self._store.start:
             opened.start = self._store.start
@@ -153,13 +115,17 @@ class SessionLog:
         self._keep(opened)
         return opened
 
-    def _read(self, session: int) -> tuple[SessionRow, list[StoredEvent]]:
+    def _read(self, session: int) -> tuple[SessionRow, SessionState]:
         row = self._store.row(session)
         if row is None:
-            raise SessionNotFoundError(f"unknown session {session}")
+            raise _unknown(session)
         if row.is_purged:
             raise SessionNotFoundError(f"session {session} was purged")
-        return row, self._store.events(session)
+        state = state_of_row(row)
+        state.apply_all(self._decode(self._store.events(session)))
+        if state.events < row.events:
+            raise DamagedRecordError(f"session {session}: the stored record of event {state.events} is missing")
+        return row, state
 
     def _keep(self, opened: OpenSession) -> None:
         self._alive[opened.id] = opened
@@ -169,17 +135,23 @@ class SessionLog:
         if not is_new:
             return
         tokens = sum(len(session.state.tokens) for session in self._open.values())
+        if len(self._open) <= _MAX_OPEN_SESSIONS and tokens <= _MAX_OPEN_TOKENS:
+            return
         for session in [session for session in self._open.values() if session.is_idle and session is not opened]:
             if len(self._open) <= _MAX_OPEN_SESSIONS and tokens <= _MAX_OPEN_TOKENS:
                 break
             tokens -= len(session.state.tokens)
             del self._open[session.id]
 
+    # ---- reading
+
     async def read_events(self, opened: OpenSession, first: int = 0, end: int | None = None) -> list[Event]:
-        """Durable events of the session, from the store."""
+        """Durable events of the session, from the store: those that were durable when this was called."""
         limit = opened.durable_events if end is None else min(end, opened.durable_events)
-        stored = await self._loop.run_in_executor(self._reader, self._store.events, opened.id, first, limit)
-        return self.decode(stored)
+        if first >= limit:
+            return []
+        session = opened.id
+        return await self.in_reader(lambda: self._decode(self._store.events(session, first, limit)))
 
     async def inherited_state(self, parent: OpenSession, at_event: int) -> SessionState:
         """The state of a new session that has the first ``at_event`` events of ``parent``, and none of its own yet."""
@@ -197,7 +169,30 @@ class SessionLog:
         state.epoch = 1
         return state
 
-    def decode(self, stored: Sequence[StoredEvent]) -> list[Event]:
+    async def durable_state(self, opened: OpenSession, events: Sequence[Event]) -> SessionState:
+        """The session's state after ``events``, its durable ones from the first on; nobody else's copy."""
+        state = opened.state
+        if state.events == len(events):
+            return state.snapshot()
+        folded = SessionState(
+            opened.id,
+            fork_at=state.fork_at,
+            parent=state.parent,
+            qos_class=state.qos_class,
+            is_batch_invariant=state.is_batch_invariant,
+        )
+        await self.in_reader(lambda: folded.apply_all(events))
+        return folded
+
+    async def find_prefix(self, digests: Sequence[bytes]) -> PutPrefix | None:
+        """See the store's ``prefix``."""
+        return await self.in_reader(lambda: self._store.prefix(digests))
+
+    async def in_reader(self, work: Callable[[], _T]) -> _T:
+        """Runs ``work`` where the store is read."""
+        return await self._loop.run_in_executor(self._reader, work)
+
+    def _decode(self, stored: Sequence[StoredEvent]) -> list[Event]:
         decode = self._codec.decode
         return [Event(event.event_id, event.epoch, event.ts_unix_ms, decode(event.body)) for event in stored]
 
@@ -208,12 +203,16 @@ class SessionLog:
         state: SessionState,
         bodies: Sequence[Body],
         *,
-        base: int | None = None,
+        base: OpenSession | None = None,
         origin: Origin = Origin.SESSION_API,
         extra: Sequence[Write] = (),
     ) -> tuple[OpenSession, "asyncio.Future[list[Event]]"]:
-        """A new session whose state so far is ``state`` (nothing, or what it inherits), and its first events."""
-        opened = OpenSession(state, base, origin, self._store.start, durable_events=state.events)
+        """A new session whose state so far is ``state`` (nothing, or what it inherits from ``base``), and its first
+        events. Raises the failure of ``base`` if it has one."""
+        if base is not None and base.failure is not None:
+            raise base.failure
+        base_id = None if base is None else base.id
+        opened = OpenSession(state, base_id, origin, self._store.start, durable_events=state.events)
         future = self.append(opened, bodies, extra=extra)
         self._keep(opened)
         return opened, future
@@ -224,12 +223,15 @@ class SessionLog:
         """Numbers and folds ``bodies`` now; the future has the events once they are durable, or StoreUnavailableError.
 
         All of them, with ``extra`` writes, become durable together or not at all. Appends made in one turn of the event
-        loop reach the store together.
+        loop reach the store together. A body that cannot be encoded raises, and nothing is appended.
         """
         future: asyncio.Future[list[Event]] = self._loop.create_future()
         if opened.failure is not None:
             future.set_exception(opened.failure)
+            # Nobody may be waiting for it (a tick's records): that is no reason for a warning about a lost exception.
+            future.exception()
             return future
+        encoded = [self._codec.encode(body) for body in bodies]
         state = opened.state
         now = int(self._clock.unix() * 1000)
         events: list[Event] = []
@@ -237,10 +239,8 @@ class SessionLog:
             event = Event(state.events, state.epoch, now, body)
             state.apply(event)
             events.append(event)
-        stored = tuple(StoredEvent(e.event_id, e.epoch, now, self._codec.encode(e.body)) for e in events)
-        writes: list[Write] = [PutSession(row_of(opened, now))]
-        if stored:
-            writes.append(AddEvents(opened.id, stored))
+        stored = tuple([StoredEvent(e.event_id, e.epoch, now, data) for e, data in zip(events, encoded, strict=True)])
+        writes: list[Write] = [PutSession(row_of(opened, state)), AddEvents(opened.id, stored)] if stored else []
         opened.waiting += 1
         self._unsent.append(_Append(opened, events, [*writes, *extra], future))
         if not self._is_flush_scheduled:
@@ -261,6 +261,8 @@ class SessionLog:
         for append, error in zip(appends, errors, strict=True):
             opened = append.session
             opened.waiting -= 1
+            # An append without events does not show that those before it failed; it must not pass for their success.
+            error = error or opened.failure
             if error is None:
                 opened.durable_events += len(append.events)
                 for watcher in tuple(opened.watchers):
@@ -271,47 +273,17 @@ class SessionLog:
                 self._refuse(append, error)
 
     def _refuse(self, append: _Append, error: SuperfluidError) -> None:
-        opened = append.session
-        if opened.failure is None:
-            opened.failure = error
-            if self._open.get(opened.id) is opened:
-                del self._open[opened.id]
-            if self._alive.get(opened.id) is opened:
-                del self._alive[opened.id]
-            for watcher in tuple(opened.watchers):
-                watcher.ended("publisher closed")
+        self._close(append.session, error)
         if not append.future.done():
             append.future.set_exception(error)
-            # Nobody may be waiting for it (a tick's records): that is no reason for a warning about a lost exception.
             append.future.exception()
 
-    async def forget(self, sessions: Sequence[int]) -> None:
-        """Erases sessions that nobody uses and nothing inherits from, rows and all. Raises StoreUnavailableError."""
-        future: asyncio.Future[Sequence[SuperfluidError | None]] = self._loop.create_future()
-
-        def answered(errors: Sequence[SuperfluidError | None]) -> None:
-            self._loop.call_soon_threadsafe(future.set_result, errors)
-
-        for session in sessions:
-            self._open.pop(session, None)
-            self._alive.pop(session, None)
-        self._store.commit([[ForgetSession(session) for session in sessions]], answered)
-        for error in await future:
-            if error is not None:
-                raise error
-
-    def is_in_use(self, session: int) -> bool:
-        """Whether somebody generates on the session, watches it, or waits for it to be written."""
-        found = self._alive.get(session)
-        return found is not None and not found.is_idle
-
-    async def oldest_http_sessions(self, limit: int, *, touched_before_unix_ms: int | None = None) -> list[SessionRow]:
-        """See the store's method of that name."""
-        store = self._store
-        return await self._loop.run_in_executor(
-            self._reader,
-            lambda: store.oldest_http_sessions(limit, touched_before_unix_ms=touched_before_unix_ms),
-        )
+    def _close(self, opened: OpenSession, error: SuperfluidError) -> None:
+        if self._open.get(opened.id) is opened:
+            del self._open[opened.id]
+        if self._alive.get(opened.id) is opened:
+            del self._alive[opened.id]
+        opened.fail(error)
 
     async def settled(self) -> None:
         """Waits until everything appended so far is durable or refused."""
@@ -324,39 +296,41 @@ class SessionLog:
         self._loop.call_soon(self._store.commit, (), answered)
         await done.wait()
 
+    # ---- dropping
 
-def state_of_row(row: SessionRow) -> SessionState:
-    """An empty state with what the row alone knows: lineage and the standing settings of a fork."""
-    return SessionState(
-        row.id,
-        fork_at=row.fork_at,
-        parent=row.parent,
-        epoch=row.epoch,
-        qos_class=row.qos_class,
-        is_batch_invariant=row.is_batch_invariant,
-    )
+    def is_in_use(self, session: int) -> bool:
+        """Whether somebody generates on the session, watches it, reads it in, or waits for it to be written."""
+        found = self._alive.get(session)
+        return session in self._opening or (found is not None and not found.is_idle)
+
+    async def forget(self, sessions: Sequence[int]) -> None:
+        """Erases sessions, rows and all, but for those that others inherit from. Raises StoreUnavailableError."""
+        future: asyncio.Future[Sequence[SuperfluidError | None]] = self._loop.create_future()
+
+        def answered(errors: Sequence[SuperfluidError | None]) -> None:
+            self._loop.call_soon_threadsafe(future.set_result, errors)
+
+        for session in sessions:
+            found = self._alive.get(session)
+            if found is not None:
+                self._close(found, SessionNotFoundError(f"session {session} was dropped: it was old, and had no name"))
+        self._forgetting.update(sessions)
+        try:
+            self._store.commit([[ForgetSession(session) for session in sessions]], answered)
+            # Shielded, so that a caller that goes away does not leave a future that cannot be answered.
+            errors = await asyncio.shield(future)
+        finally:
+            self._forgetting.difference_update(sessions)
+        for error in errors:
+            if error is not None:
+                raise error
+
+    async def oldest_http_sessions(self, limit: int, *, touched_before_unix_ms: int | None = None) -> list[SessionRow]:
+        """See the store's method of that name."""
+        return await self.in_reader(
+            lambda: self._store.oldest_http_sessions(limit, touched_before_unix_ms=touched_before_unix_ms)
+        )
 
 
-def row_of(opened: OpenSession, now_unix_ms: int) -> SessionRow:
-    """The row that goes with the session's state."""
-    state = opened.state
-    return SessionRow(
-        id=state.session,
-        parent=state.parent,
-        base=opened.base,
-        fork_at=state.fork_at,
-        origin=opened.origin,
-        epoch=state.epoch,
-        start=opened.start,
-        events=state.events,
-        tokens=len(state.tokens),
-        open_tool_calls=len(state.open_calls),
-        title=state.title,
-        is_archived=state.is_archived,
-        meta_version=state.meta_version,
-        generation=state.generation,
-        is_purged=state.is_purged,
-        touched_unix_ms=now_unix_ms,
-        qos_class=state.qos_class,
-        is_batch_invariant=state.is_batch_invariant,
-    )
+def _unknown(session: int) -> SessionNotFoundError:
+    return SessionNotFoundError(f"unknown session {session}")

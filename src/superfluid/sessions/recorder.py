@@ -1,7 +1,7 @@
 """Writes one generation into its session's log, one record per tick and run of a channel. Runs on the event loop.
 
-The records of a tick are appended at the end of the loop's turn, so that the finish lands on the last of them and all
-lanes' records reach the store together.
+Text is shown to the session's watchers as it comes; the records of a tick are appended at the end of the loop's turn,
+so that the finish lands on the last of them and all lanes' records reach the store together.
 """
 
 import asyncio
@@ -10,10 +10,19 @@ from typing import Protocol
 
 from superfluid.chat.interface import ReplyParser, Run
 from superfluid.chat.toolcalls import ToolCallStream
-from superfluid.domain.events import Body, Event, Generated, ToolLease, ToolParseFailure, ToolUse
+from superfluid.domain.events import (
+    Body,
+    Event,
+    Generated,
+    GenerationFingerprint,
+    GenerationPrompt,
+    ToolLease,
+    ToolParseFailure,
+    ToolUse,
+)
 from superfluid.domain.reply import Channel, Finish
 from superfluid.errors import SuperfluidError
-from superfluid.sessions.log import OpenSession
+from superfluid.sessions.open_session import OpenSession
 from superfluid.store.interface import Write
 
 # A lease follows its call, whose id is known when the records are appended.
@@ -32,9 +41,9 @@ class Appender(Protocol):
 
 
 class TurnRecorder:
-    """``parser`` must be at the point where the turn begins or was cut. ``on_failed`` is called, at most once, if the
-    store refuses a record; nothing is recorded after that.
+    """``parser`` must be at the point where the turn begins or was cut, and ``channel`` is the one it is in there.
 
+    ``on_failed`` is called, at most once, if the store refuses a record; nothing is recorded after that.
     ``lease_deadline_unix_ms`` gives each new call its lease, if leases are on.
     """
 
@@ -45,6 +54,7 @@ class TurnRecorder:
         parser: ReplyParser,
         *,
         on_failed: CommitFailed,
+        channel: Channel = Channel.TEXT,
         lease_deadline_unix_ms: Callable[[], int] | None = None,
     ) -> None:
         self._log = log
@@ -53,71 +63,93 @@ class TurnRecorder:
         self._on_failed = on_failed
         self._lease = lease_deadline_unix_ms
         self._loop = asyncio.get_running_loop()
-        self._channel = session.state.last_channel if session.state.is_turn_open else Channel.TEXT
-        self._unread: list[int] = []  # fed, and not yet in a record
-        self._early = 0  # already in a record, and not yet in a run
+        self._channel = channel
+        self._unclaimed: list[int] = []  # fed, and not yet in a run
         self._bodies: list[Body] = []
         self._is_flush_scheduled = False
         self._is_closed = False
+        self._has_failed = False
 
-    def feed(self, tokens: Sequence[int]) -> list[Run]:
-        """Records a tick's tokens. Returns the runs they make, for who shows them before they are durable."""
-        self._unread.extend(tokens)
-        runs = self._parser.feed(tokens)
-        for run in runs:
+    def open(self, header: Sequence[int], fingerprint: int | None) -> None:
+        """Records what the turn begins with, if anything: a ``fingerprint`` that is new to the session, a header."""
+        if fingerprint is not None:
+            self._bodies.append(GenerationFingerprint(fingerprint))
+        if header:
+            self._bodies.append(GenerationPrompt(tuple(header)))
+        if self._bodies:
+            self._flush()
+
+    def feed(self, tokens: Sequence[int]) -> None:
+        """Shows and records a tick's tokens. Part of a character is recorded with the text that completes it to come.
+
+        Ignored once closed.
+        """
+        if self._is_closed:
+            return
+        self._unclaimed.extend(tokens)
+        for run in self._parser.feed(tokens):
             self._take(run)
-        if self._unread:
-            # Part of a character: the tokens are committed now, their text with the record that completes it.
-            self._early += len(self._unread)
-            self._add_generated(self._take_tokens(len(self._unread)), "", self._channel)
-        self._schedule_flush()
-        return runs
+        if self._bodies and not self._is_flush_scheduled:
+            self._is_flush_scheduled = True
+            self._loop.call_soon(self._flush_tick)
 
     def close(self, finish: Finish, extra: ExtraWrites | None = None) -> "asyncio.Future[list[Event]]":
         """Records the end; the future is done when the whole turn is durable, with the last of its events.
 
-        A cancelled or failed generation gets a record of its own without tokens: its last one is out already. What the
-        parser holds back is dropped then, as the turn goes on from its last token if it is ever continued.
+        A cancelled or failed generation gets a record of its own without tokens: its last one is out already. Only an
+        end of turn gives out what the parser holds back: any other leaves the reply open, to go on from its last token.
         ``extra`` gives writes that become durable with the end; it is told at which event the log ends then.
         """
         self._is_closed = True
+        self._claim_rest()
+        if finish is Finish.END_OF_TURN:
+            for run in self._parser.finish():
+                self._take(run, is_last=True)
         if finish in (Finish.CANCELLED, Finish.ERROR):
             self._bodies.append(Generated((), "", self._channel, finish))
         else:
-            self._close_turn(finish)
+            self._finish_last(finish)
         length = self._session.state.events + len(self._bodies)
         return self._flush(() if extra is None else extra(length))
 
+    def abandon(self) -> "asyncio.Future[list[Event]]":
+        """Records what was fed, and no end: the reply stays open where the log ends. As ``close`` otherwise."""
+        self._is_closed = True
+        self._claim_rest()
+        return self._flush()
+
     # ----
 
-    def _close_turn(self, finish: Finish) -> None:
-        if finish is Finish.END_OF_TURN:
-            for run in self._parser.finish():
-                self._take(run)
-        index = next((i for i in reversed(range(len(self._bodies))) if isinstance(self._bodies[i], Generated)), None)
-        if index is None:
-            self._bodies.append(Generated((), "", self._channel, finish))
-        else:
+    def _finish_last(self, finish: Finish) -> None:
+        """On the last record with tokens, behind which there may be a call; or on one of its own."""
+        for index in reversed(range(len(self._bodies))):
             last = self._bodies[index]
-            assert isinstance(last, Generated)
-            self._bodies[index] = Generated(last.span, last.text, last.channel, finish)
+            if isinstance(last, Generated):
+                self._bodies[index] = Generated(last.span, last.text, last.channel, finish)
+                return
+        self._bodies.append(Generated((), "", self._channel, finish))
 
-    def _take(self, run: Run) -> None:
+    def _take(self, run: Run, *, is_last: bool = False) -> None:
         channel = Channel(run.channel)
         self._channel = channel
-        fresh = max(0, run.tokens - self._early)
-        self._early -= run.tokens - fresh
-        if fresh or run.text:
-            self._add_generated(self._take_tokens(fresh), run.text, channel)
-        if channel == Channel.TOOL_CALL and (run.is_closed or run.raw):
+        if run.tokens or run.text:
+            self._add_generated(self._claim(run.tokens), run.text, channel)
+        if run.text and channel is not Channel.TOOL_CALL:
+            for watcher in tuple(self._session.watchers):
+                watcher.provisional(channel, run.text)
+        if channel is Channel.TOOL_CALL and (run.is_closed or is_last):
             self._add_call(run)
         if run.is_closed:
             self._channel = Channel.TEXT
 
-    def _take_tokens(self, count: int) -> tuple[int, ...]:
-        taken = tuple(self._unread[:count])
-        del self._unread[:count]
-        return taken
+    def _claim(self, count: int) -> tuple[int, ...]:
+        claimed = tuple(self._unclaimed[:count])
+        del self._unclaimed[:count]
+        return claimed
+
+    def _claim_rest(self) -> None:
+        if self._unclaimed:
+            self._add_generated(self._claim(len(self._unclaimed)), "", self._channel)
 
     def _add_generated(self, span: tuple[int, ...], text: str, channel: Channel) -> None:
         last = self._bodies[-1] if self._bodies else None
@@ -137,11 +169,6 @@ class TurnRecorder:
         if self._lease is not None:
             self._bodies.append(ToolLease(_CALL_BEFORE, self._lease()))
 
-    def _schedule_flush(self) -> None:
-        if self._bodies and not self._is_flush_scheduled:
-            self._is_flush_scheduled = True
-            self._loop.call_soon(self._flush_tick)
-
     def _flush_tick(self) -> None:
         self._is_flush_scheduled = False
         if self._bodies and not self._is_closed:
@@ -159,6 +186,6 @@ class TurnRecorder:
 
     def _appended(self, future: "asyncio.Future[list[Event]]") -> None:
         error = None if future.cancelled() else future.exception()
-        if isinstance(error, SuperfluidError):
-            self._is_closed = True
+        if isinstance(error, SuperfluidError) and not self._has_failed:
+            self._is_closed = self._has_failed = True
             self._on_failed(error)

@@ -62,7 +62,7 @@ class RunningReply:
         self._calls: list[ToolCall] = []
 
     def attach(self, stored: StoredPrompt, recorder: TurnRecorder) -> None:
-        """Records the reply in its request's session. Before the job is submitted."""
+        """Records the reply in its request's session. As soon as the job is taken, before it gives anything."""
         self._stored, self._recorder = stored, recorder
         stored.session.is_busy = True
         stored.session.cancel_generation = self.cancel
@@ -80,6 +80,8 @@ class RunningReply:
 
     def cancel(self) -> None:
         if not self._is_ending:
+            # Before the backend is told: with no worker there it ends the job at once.
+            self._is_ending = True
             self._on_cancel(self.reply_id)
             self._end(Finish.CANCELLED, recorded_as=Finish.CANCELLED)
 
@@ -96,6 +98,7 @@ class RunningReply:
         if self._recorder is not None:
             self._recorder.feed(tokens)
         if self._assembler.stopped_by is not None:
+            self._is_ending = True
             self._on_cancel(self.reply_id)
             # The client's stop string is no end of turn to the model: for the log the turn was cut.
             self._end(Finish.END_OF_TURN, recorded_as=Finish.CANCELLED)
@@ -108,15 +111,18 @@ class RunningReply:
         if self._is_ending:
             return
         self._is_ending = True
-        if self._recorder is not None and isinstance(error, EngineFaultError):
-            self._recorder.close(Finish.ERROR)
+        if self._recorder is not None:
+            if isinstance(error, EngineFaultError):
+                self._recorder.close(Finish.ERROR)
+            else:
+                self._recorder.abandon()
         self._fail(error)
 
     def store_failed(self, error: SuperfluidError) -> None:
         """A record was refused by the store: the reply ends here."""
-        if not self._is_ending:
+        was_ending, self._is_ending = self._is_ending, True
+        if not was_ending:
             self._on_cancel(self.reply_id)
-        self._is_ending = True
         self._fail(error)
 
     # ----
@@ -174,7 +180,8 @@ class RunningReply:
         self._release()
 
     def _release(self) -> None:
-        if self._stored is not None:
-            self._stored.session.is_busy = False
-            self._stored.session.cancel_generation = None
+        stored, self._stored = self._stored, None
+        if stored is not None:
+            stored.session.is_busy = False
+            stored.session.cancel_generation = None
         self._on_end(self.reply_id)

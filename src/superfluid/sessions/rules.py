@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from superfluid.domain.events import RebaseEdit, Replace, TurnRole
 from superfluid.errors import SessionBusyError, SessionNotFoundError, SessionRefusedError
-from superfluid.sessions.log import OpenSession
+from superfluid.sessions.open_session import OpenSession
 
 
 def require_idle(session: OpenSession) -> None:

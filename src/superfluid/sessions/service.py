@@ -31,8 +31,9 @@ from superfluid.errors import (
     ModelLoadingError,
 )
 from superfluid.sessions.backend import GenerationBackend
-from superfluid.sessions.chats import ChatStore, StoredPrompt
+from superfluid.sessions.chats import ChatStore, PreparedPrompt
 from superfluid.sessions.counter import ReplyCounter
+from superfluid.sessions.opening import OPENING_TOKENS
 from superfluid.sessions.reply import RunningReply
 from superfluid.sessions.sampling import merge_overrides, resolve_sampling
 
@@ -106,41 +107,47 @@ class ModelService:
             rendered = await self._in_thread(lambda: _render(text, request.prompt))
             _check_length(rendered.tokens, facts)
             sampling = self._sampling(request, facts)
-            stored = await self._store(request.prompt, rendered, sampling)
-            tokens = array.array("i", rendered.tokens) if stored is None else stored.session.state.tokens
+            prepared = await self._prepare(request.prompt, rendered, sampling)
+            tokens = array.array("i", rendered.tokens) if prepared is None else prepared.tokens
             _check_length(tokens, facts)
             job = self._job(reply_id, tokens, request, sampling, facts)
+            opening = tokens if prepared is None else prepared.opening
             reply = RunningReply(
                 job,
                 tokenizer=text.tokenizer,
                 codec=text.codec,
                 stop=request.stop,
                 parse_tools=request.parse_tools,
-                opening=tokens[-_OPENING_TOKENS:],
+                opening=opening[-(_OPENING_TOKENS if prepared is None else OPENING_TOKENS) :],
                 on_cancel=self._backend.cancel,
                 on_end=self._counter.close,
             )
         except BaseException:
             self._counter.close(reply_id)
             raise
-        if stored is not None and self._chats is not None:
-            recorder = self._chats.recorder(stored, parse_tools=request.parse_tools, on_failed=reply.store_failed)
-            reply.attach(stored, recorder)
         self._backend.submit(job, reply)
         reply.raise_if_failed()
+        try:
+            if prepared is not None and self._chats is not None:
+                stored = self._chats.store(prepared)
+                recorder = self._chats.recorder(stored, parse_tools=request.parse_tools, on_failed=reply.store_failed)
+                reply.attach(stored, recorder)
+        except BaseException:
+            reply.cancel()
+            raise
         return reply
 
-    async def _store(self, prompt: Prompt, rendered: Rendered, sampling: SamplingParams) -> StoredPrompt | None:
-        """The request's session, if there is a store."""
+    async def _prepare(self, prompt: Prompt, rendered: Rendered, sampling: SamplingParams) -> PreparedPrompt | None:
+        """The request's session to be, if there is a store."""
         if self._chats is None:
             return None
         params = GenParams(
             sampling.temperature, sampling.top_p, sampling.min_p, sampling.top_k, sampling.seed % (1 << 64)
         )
         if isinstance(prompt, ChatPrompt):
-            return await self._chats.store_chat(prompt, rendered, params)
+            return await self._chats.prepare_chat(prompt, rendered, params)
         text = prompt.text if isinstance(prompt, TextPrompt) else None
-        return self._chats.store_text(text, rendered.tokens, params)
+        return self._chats.prepare_text(text, rendered.tokens, params)
 
     def _sampling(self, request: GenerationRequest, facts: ModelFacts) -> SamplingParams:
         return resolve_sampling(

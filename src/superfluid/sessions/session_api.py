@@ -12,7 +12,7 @@ from msgspec import Struct
 from superfluid.domain.events import Event, GenParams, RebaseEdit
 from superfluid.domain.reply import Channel, Finish
 from superfluid.domain.state import SessionState, ToolCallEntry
-from superfluid.sessions.log import EndReason
+from superfluid.sessions.open_session import EndReason
 from superfluid.store.interface import SessionRow
 
 

@@ -7,8 +7,8 @@ from superfluid.domain.events import Event, Generated, ToolParseFailure, ToolUse
 from superfluid.domain.reply import Channel, Finish
 from superfluid.errors import EngineFaultError, SuperfluidError
 from superfluid.sessions.backend import PositionScores
-from superfluid.sessions.log import EndReason, OpenSession
 from superfluid.sessions.mailbox import Mailbox
+from superfluid.sessions.open_session import EndReason, OpenSession
 from superfluid.sessions.recorder import TurnRecorder
 from superfluid.sessions.session_api import ProvisionalText, TurnEnded, TurnItem
 
@@ -53,7 +53,7 @@ class SessionTurn:
         session.watchers.append(self)
 
     def attach(self, recorder: TurnRecorder) -> None:
-        """Must be called before the job is submitted."""
+        """Must be called as soon as the backend has taken the job, before it gives anything."""
         self._recorder = recorder
 
     # ---- towards the client
@@ -66,7 +66,7 @@ class SessionTurn:
             self._on_cancel(self._job_id)
 
     def raise_if_refused(self) -> None:
-        """Raises what ended the turn before it began, if the backend refused it at once."""
+        """Raises the refusal that the backend gave at once, if it did: nothing is recorded then."""
         if self._mailbox.error is not None:
             raise self._mailbox.error
 
@@ -80,10 +80,7 @@ class SessionTurn:
             return
         assert self._recorder is not None
         self._generated += len(tokens)
-        for run in self._recorder.feed(tokens):
-            if run.text and run.channel != Channel.TOOL_CALL:
-                for watcher in tuple(self._session.watchers):
-                    watcher.provisional(Channel(run.channel), run.text)
+        self._recorder.feed(tokens)
 
     def finished(self, finish: Finish) -> None:
         if self._is_ending:
@@ -94,15 +91,19 @@ class SessionTurn:
     def failed(self, error: SuperfluidError) -> None:
         if self._is_ending:
             return
-        if isinstance(error, EngineFaultError):
+        if self._recorder is None:
+            self._fail(error)
+        elif isinstance(error, EngineFaultError):
             self._record_end(Finish.ERROR, lambda: self._fail(error))
         else:
-            # A worker that could not be kept up leaves no record: the turn stays open where the log ends.
-            self._fail(error)
+            # A worker that could not be kept up leaves no record: the reply stays open where the log ends.
+            self._is_ending = True
+            self._after(self._recorder.abandon(), lambda: self._fail(error))
 
     def store_failed(self, error: SuperfluidError) -> None:
         """The log refused a record: the generation ends here, and what was not stored never happened."""
-        if not self._is_ending:
+        was_ending, self._is_ending = self._is_ending, True
+        if not was_ending:
             self._on_cancel(self._job_id)
         self._fail(error)
 
@@ -123,12 +124,16 @@ class SessionTurn:
     def _record_end(self, finish: Finish, then: Callable[[], None]) -> None:
         assert self._recorder is not None
         self._is_ending = True
+        self._after(self._recorder.close(finish), then)
+
+    def _after(self, recording: "asyncio.Future[list[Event]]", then: Callable[[], None]) -> None:
+        """``then``, once it is durable; a refusal is reported by ``store_failed``."""
 
         def recorded(future: "asyncio.Future[list[Event]]") -> None:
             if not future.cancelled() and future.exception() is None:
                 then()
 
-        self._recorder.close(finish).add_done_callback(recorded)
+        recording.add_done_callback(recorded)
 
     def _end(self, ended: TurnEnded) -> None:
         self._release()

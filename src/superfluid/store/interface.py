@@ -84,7 +84,7 @@ class EraseSession(Struct, frozen=True):
 
 
 class ForgetSession(Struct, frozen=True):
-    """Erase a session and its row. Its id is not used again."""
+    """Erase a session and its row, unless others inherit from it. Its id is not used again."""
 
     session: int
 
@@ -127,7 +127,8 @@ class SessionStore(Protocol):
         """Queues batches, each atomic. They are committed in order; all that waits shares one transaction and one sync.
 
         ``done`` is called from the writer thread with one entry a batch: ``None`` once it is durable, else why nothing
-        of it is stored. Events that do not continue their session's log are refused, and so are all that follow them.
+        of it is stored (of an erasure: that traces may be left). Events that do not continue their session's log are
+        refused, and so are all that follow them.
         """
         ...
 
@@ -154,7 +155,7 @@ class SessionStore(Protocol):
         ...
 
     def oldest_http_sessions(self, limit: int, *, touched_before_unix_ms: int | None = None) -> list[SessionRow]:
-        """Live sessions that no client named and that nothing inherits from, least recently touched first."""
+        """Live sessions that no client named and that none descends from, least recently touched first."""
         ...
 
     def statistics(self) -> StoreStatistics: ...

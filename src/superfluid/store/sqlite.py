@@ -3,6 +3,8 @@
 WAL with ``synchronous=FULL``: a commit is on the disk when it returns, and readers never wait for the writer.
 """
 
+import os
+import struct
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,6 +57,8 @@ _MAX_ID = 2**63 - 1
 
 def open_connection(path: Path, *, is_read_only: bool = False, vfs: str | None = None) -> apsw.Connection:
     """A connection with the store's settings. Raises StoreError if the file cannot be used."""
+    if not is_read_only:
+        _create_private(path)
     flags = apsw.SQLITE_OPEN_READONLY if is_read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     try:
         connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
@@ -63,6 +67,14 @@ def open_connection(path: Path, *, is_read_only: bool = False, vfs: str | None =
     except apsw.Error as error:
         raise StoreError(f"the session store {path} cannot be opened: {error}") from error
     return connection
+
+
+def _create_private(path: Path) -> None:
+    """Others than the owner have no business with it; SQLite gives its side files the same mode."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise StoreError(f"the session store {path} cannot be opened: {error.strerror}") from error
 
 
 class SqliteStore:
@@ -81,7 +93,11 @@ class SqliteStore:
             }
             last = connection.execute("SELECT coalesce(max(id), 0) FROM session").get
         except apsw.Error as error:
+            connection.close()
             raise StoreError(f"the session store {path} cannot be used: {error}") from error
+        except StoreError:
+            connection.close()
+            raise
         assert isinstance(last, int)
         self.store_id: bytes = facts["store_id"]
         self.start: int = facts["start"]
@@ -113,11 +129,14 @@ class SqliteStore:
     def events(self, session: int, first: int = 0, end: int | None = None) -> list[StoredEvent]:
         if session > _MAX_ID or first > _MAX_ID:
             return []
-        found = self._query(_EVENTS, (session, first, _MAX_ID if end is None else min(end, _MAX_ID)))
+        try:
+            found = self._query(_EVENTS, (session, first, _MAX_ID if end is None else min(end, _MAX_ID)))
+        except DamagedRecordError as error:
+            raise DamagedRecordError(f"session {session} cannot be read: {error.message}") from error
         events: list[StoredEvent] = []
         for owner, event_id, epoch, ts_unix_ms, body, checksum in found:
             is_next = event_id == first + len(events)
-            if not is_next or checksum != event_checksum(owner, event_id, epoch, ts_unix_ms, body):
+            if not is_next or checksum != _checksum(owner, event_id, epoch, ts_unix_ms, body):
                 raise DamagedRecordError(
                     f"session {session}: the stored record of event {event_id if is_next else first + len(events)} is "
                     f"{'damaged' if is_next else 'missing'}"
@@ -140,7 +159,8 @@ class SqliteStore:
     def oldest_http_sessions(self, limit: int, *, touched_before_unix_ms: int | None = None) -> list[SessionRow]:
         return self._rows(
             "AS old WHERE origin = 1 AND NOT is_purged AND touched_unix_ms < ? AND NOT EXISTS "
-            "(SELECT 1 FROM session WHERE base = old.id) ORDER BY touched_unix_ms LIMIT ?",
+            "(SELECT 1 FROM session WHERE base = old.id) AND NOT EXISTS "
+            "(SELECT 1 FROM session WHERE parent = old.id) ORDER BY touched_unix_ms LIMIT ?",
             (_MAX_ID if touched_before_unix_ms is None else touched_before_unix_ms, limit),
         )
 
@@ -165,10 +185,18 @@ class SqliteStore:
         try:
             with self._reader_lock:
                 return self._reader.execute(statement, arguments).fetchall()
-        except apsw.CorruptError as error:
+        except (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError) as error:
             raise DamagedRecordError(f"the session store {self._path} is damaged: {error}") from error
         except apsw.Error as error:
             raise StoreUnavailableError(f"the session store cannot be read: {error}") from error
+
+
+def _checksum(owner: int, event_id: int, epoch: int, ts_unix_ms: int, body: bytes) -> int | None:
+    """``None`` if damage has made other types of the columns."""
+    try:
+        return event_checksum(owner, event_id, epoch, ts_unix_ms, body)
+    except (struct.error, TypeError):
+        return None
 
 
 def _session_row(values: tuple) -> SessionRow:  # type: ignore[type-arg]

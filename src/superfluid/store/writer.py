@@ -31,12 +31,21 @@ ROW_COLUMNS = (
 )
 _PUT_SESSION = f"INSERT OR REPLACE INTO session ({ROW_COLUMNS}) VALUES ({', '.join('?' * 18)})"
 _ADD_EVENT = "INSERT INTO event (session, id, epoch, ts_unix_ms, body, checksum) VALUES (?, ?, ?, ?, ?, ?)"
+# A fork of something that is gone (dropped in between) can have no first event.
 _NEXT_EVENT = (
-    "SELECT coalesce((SELECT max(id) + 1 FROM event WHERE session = ?1), (SELECT fork_at FROM session WHERE id = ?1))"
+    "SELECT coalesce((SELECT max(id) + 1 FROM event WHERE session = ?1), (SELECT CASE WHEN base IS NULL OR EXISTS "
+    "(SELECT 1 FROM session AS origin WHERE origin.id = session.base) THEN fork_at ELSE -1 END "
+    "FROM session WHERE id = ?1))"
+)
+_IS_INHERITED = "SELECT EXISTS (SELECT 1 FROM session WHERE base = ?)"
+_REMEMBER_LAST = (
+    "INSERT INTO store VALUES ('last_session', ?) ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)"
 )
 _PUT_PREFIX = "INSERT OR REPLACE INTO prefix (digest, session, at_event) VALUES (?, ?, ?)"
 # More than this in one transaction would hold up the first of them.
 _MAX_SUBMISSIONS = 512
+# What fails every write alike.
+_DISK_TROUBLE = (apsw.FullError, apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError, apsw.BusyError)
 
 Submission = tuple[tuple[Batch, ...], CommitCallback]
 
@@ -54,6 +63,7 @@ class StoreWriter:
         self._queue: queue.SimpleQueue[Submission | None] = queue.SimpleQueue()
         self._commits = self._batches = self._events = self._failed = 0
         self._last_commit_seconds = 0.0
+        self._page_bytes = int(connection.execute("PRAGMA page_size").get)
         self._free_bytes = 0
         self._file_bytes = self._measure()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
@@ -79,7 +89,7 @@ class StoreWriter:
         self._queue.put(None)
         self._thread.join()
         try:
-            self._connection.execute("INSERT OR REPLACE INTO store VALUES ('last_session', ?)", (last_session,))
+            self._connection.execute(_REMEMBER_LAST, (last_session,))
         except apsw.Error:
             # Only keeps ids of never-stored sessions from being used again; on a full disk that is not worth a failure.
             pass
@@ -107,8 +117,8 @@ class StoreWriter:
         batches = [batch for group, _ in submissions for batch in group]
         errors = self._commit(batches)
         first = errors[0] if errors else None
-        if len(batches) > 1 and first is not None and isinstance(first.__cause__, apsw.ConstraintError):
-            # One batch breaks a rule: the others must not pay for it.
+        if len(batches) > 1 and first is not None and not isinstance(first.__cause__, _DISK_TROUBLE):
+            # One batch breaks a rule, or meets a damaged page: the others must not pay for it.
             errors = [self._commit([batch])[0] for batch in batches]
         position = 0
         for group, done in submissions:
@@ -116,35 +126,33 @@ class StoreWriter:
             position += len(group)
 
     def _commit(self, batches: list[Batch]) -> list[SuperfluidError | None]:
-        """One transaction for all of ``batches``, and their common result."""
+        """One transaction for all of ``batches``, and their results."""
         if not batches:
             return []
         started = time.monotonic()
-        error: SuperfluidError | None = None
         events = 0
         try:
             with self._connection:
                 for batch in batches:
                     for write in batch:
                         events += self._apply(write)
-        except apsw.Error as cause:
-            error = _unavailable(cause)
-        self._last_commit_seconds = time.monotonic() - started
-        if error is None and any(
-            isinstance(write, EraseSession | ForgetSession) for batch in batches for write in batch
-        ):
-            error = self._scrub_log()
-        if error is None:
-            self._commits += 1
-            self._batches += len(batches)
-            self._events += events
-            self._file_bytes = self._measure()
-        else:
+        except Exception as cause:  # noqa: BLE001  (supervision point: everybody waits for this thread)
             self._failed += 1
-        return [error] * len(batches)
+            return [_unavailable(cause)] * len(batches)
+        self._last_commit_seconds = time.monotonic() - started
+        self._commits += 1
+        self._batches += len(batches)
+        self._events += events
+        errors: list[SuperfluidError | None] = [None] * len(batches)
+        erasing = [index for index, batch in enumerate(batches) if _erases(batch)]
+        error = self._scrub_log() if erasing else None
+        for index in erasing:
+            errors[index] = error
+        self._file_bytes = self._measure()
+        return errors
 
     def _scrub_log(self) -> SuperfluidError | None:
-        """Empties the write-ahead log, whose old frames still hold what was erased."""
+        """Empties the write-ahead log, whose old frames still hold what was erased. Nothing else depends on it."""
         try:
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except apsw.Error as cause:
@@ -170,8 +178,10 @@ class StoreWriter:
                 self._erase(session)
                 return 0
             case ForgetSession(session):
-                self._erase(session)
-                execute("DELETE FROM session WHERE id = ?", (session,))
+                if not execute(_IS_INHERITED, (session,)).get:
+                    self._erase(session)
+                    execute("DELETE FROM session WHERE id = ?", (session,))
+                    execute(_REMEMBER_LAST, (session,))
                 return 0
             case _:
                 assert_never(write)
@@ -187,9 +197,11 @@ class StoreWriter:
         self._connection.execute("UPDATE session SET title = NULL WHERE id = ?", (session,))
 
     def _measure(self) -> int:
-        free = self._connection.execute("PRAGMA freelist_count").get
-        page = self._connection.execute("PRAGMA page_size").get
-        self._free_bytes = int(free) * int(page)
+        try:
+            self._free_bytes = int(self._connection.execute("PRAGMA freelist_count").get) * self._page_bytes
+        except apsw.Error:
+            # A disk in trouble: the figure of before will do until the next commit.
+            pass
         total = 0
         for suffix in ("", "-wal"):
             try:
@@ -199,7 +211,11 @@ class StoreWriter:
         return total
 
 
-def _unavailable(cause: apsw.Error) -> StoreUnavailableError:
+def _erases(batch: Batch) -> bool:
+    return any(isinstance(write, EraseSession | ForgetSession) for write in batch)
+
+
+def _unavailable(cause: Exception) -> StoreUnavailableError:
     error = StoreUnavailableError(f"the session store could not be written: {cause}")
     error.__cause__ = cause
     return error

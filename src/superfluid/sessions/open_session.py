@@ -1,0 +1,101 @@
+"""A session in memory, and how it and its row in the store stand for each other. Used on the daemon's event loop."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from superfluid.domain.events import Event
+from superfluid.domain.reply import Channel
+from superfluid.domain.state import SessionState
+from superfluid.errors import SuperfluidError
+from superfluid.store.interface import Origin, SessionRow
+
+EndReason = Literal["unsubscribed", "lagged", "publisher closed", "purged"]
+
+
+class SessionWatcher(Protocol):
+    """Told of a session's events as they become durable, and of text ahead of them. Must not block or raise."""
+
+    def committed(self, events: Sequence[Event]) -> None: ...
+
+    def provisional(self, channel: Channel, text: str) -> None: ...
+
+    def ended(self, reason: EndReason) -> None:
+        """Nothing more will come."""
+        ...
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class OpenSession:
+    """A session in memory. ``state`` is ahead of the disk by ``waiting`` batches; ``durable_events`` are on it.
+
+    Whoever renders for the session's state and appends the result holds ``lock`` meanwhile.
+    ``failure`` is set when the store refused some of its events, or the session was dropped: this object is of no use
+    any more, and the next ``SessionLog.open`` reads the session again. ``cancel_generation`` ends the generation in
+    flight.
+    """
+
+    state: SessionState
+    base: int | None
+    origin: Origin
+    start: int
+    durable_events: int = 0
+    waiting: int = 0
+    is_busy: bool = False
+    is_purging: bool = False
+    failure: SuperfluidError | None = None
+    watchers: list[SessionWatcher] = field(default_factory=list)
+    cancel_generation: Callable[[], None] | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def id(self) -> int:
+        return self.state.session
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.waiting or self.is_busy or self.is_purging or self.watchers or self.lock.locked())
+
+    def fail(self, error: SuperfluidError) -> None:
+        """Makes the object unusable and tells its watchers. Only the first failure counts."""
+        if self.failure is None:
+            self.failure = error
+            for watcher in tuple(self.watchers):
+                watcher.ended("publisher closed")
+
+
+def state_of_row(row: SessionRow) -> SessionState:
+    """An empty state with what the row alone knows: lineage and the standing settings of a fork."""
+    return SessionState(
+        row.id,
+        fork_at=row.fork_at,
+        parent=row.parent,
+        epoch=row.epoch,
+        qos_class=row.qos_class,
+        is_batch_invariant=row.is_batch_invariant,
+    )
+
+
+def row_of(opened: OpenSession, state: SessionState) -> SessionRow:
+    """The row that goes with ``state``, which is the session's or an earlier one of it."""
+    return SessionRow(
+        id=state.session,
+        parent=state.parent,
+        base=opened.base,
+        fork_at=state.fork_at,
+        origin=opened.origin,
+        epoch=state.epoch,
+        start=opened.start,
+        events=state.events,
+        tokens=len(state.tokens),
+        open_tool_calls=len(state.open_calls) if state.calls else 0,
+        title=state.title,
+        is_archived=state.is_archived,
+        meta_version=state.meta_version,
+        generation=state.generation,
+        is_purged=state.is_purged,
+        touched_unix_ms=state.last_unix_ms,
+        qos_class=state.qos_class,
+        is_batch_invariant=state.is_batch_invariant,
+    )
