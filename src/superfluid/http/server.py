@@ -85,7 +85,7 @@ class HttpServer:
             ws_per_message_deflate=False,
             lifespan="off",
             log_config=None,
-            log_level="warning",
+            log_level=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,

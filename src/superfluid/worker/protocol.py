@@ -110,8 +110,8 @@ class TokenScores(Struct, frozen=True, array_like=True):
 class LaneOutput(Struct, frozen=True, array_like=True):
     """What one job got from a tick. ``tokens`` is packed int32 (the end-of-turn token included, if it was drawn).
 
-    ``warm_tokens`` is set in the job's first output after its admission (which may carry no token yet) and is ``None`` in
-    later ones. ``finish`` is ``NONE`` until the last. ``scores`` has one entry a token if the job asked for logprobs.
+    ``warm_tokens`` is set in the job's first output after its admission (which may carry no token yet), and ``None``
+    later. ``finish`` is ``NONE`` until the last. ``scores`` has one entry a token if the job asked for logprobs.
     """
 
     job_id: int
