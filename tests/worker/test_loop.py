@@ -2,6 +2,7 @@
 
 import threading
 
+import msgspec
 import numpy as np
 import pytest
 from tests.fixtures.tick_loop import GREEDY, SteppedLoop, cold_reply, make_job, make_settings, words
@@ -223,3 +224,27 @@ def test_run_rests_now_and_then_and_before_it_sleeps(monkeypatch: pytest.MonkeyP
     loop.submit(make_job(words(1, 20), max_tokens=30))
     loop.loop.run()
     assert rests == [20, 30]
+
+
+def test_fast_ticks_share_a_message_but_first_tokens_and_ends_never_wait() -> None:
+    patient = msgspec.structs.replace(make_settings(), stream_interval_seconds=3600.0)
+    prompt = words(1, 20)
+    loop, plain = SteppedLoop(settings=patient), SteppedLoop()
+    shared, single = loop.submit(make_job(prompt, max_tokens=6)), plain.submit(make_job(prompt, max_tokens=6))
+    loop.run()
+    plain.run()
+    assert (len(loop.records), len(plain.records)) == (2, 6)
+    assert (shared.tokens, shared.finish, shared.warm_tokens) == (single.tokens, single.finish, single.warm_tokens)
+    assert loop.records[0].first_token_seconds != []
+
+
+def test_cancelled_job_is_told_of_at_once_though_its_tokens_wait() -> None:
+    loop = SteppedLoop(settings=msgspec.structs.replace(make_settings(), stream_interval_seconds=3600.0))
+    job = make_job(words(1, 20), max_tokens=600)
+    received = loop.submit(job)
+    for _ in range(4):
+        loop.tick()
+    assert len(received.tokens) == 1
+    loop.cancel(job)
+    loop.tick()
+    assert (len(received.tokens), received.finish) == (4, Finish.CANCELLED)

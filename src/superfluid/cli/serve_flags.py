@@ -241,6 +241,16 @@ def _lane_flags() -> list[click.Parameter]:
             rule="At least 0. One request more is answered 503 with `Retry-After`.",
         ),
         Flag(
+            ["--stream-interval-ms"],
+            panel=LANES,
+            type=float,
+            default=10.0,
+            metavar="MS",
+            default_text="10",
+            help="Tokens that come faster than this are sent together; 0 sends each by itself.",
+            rule="0 to 1000. A reply's first token and its end never wait.",
+        ),
+        Flag(
             ["--host-cache-gb"],
             panel=LANES,
             default="auto",

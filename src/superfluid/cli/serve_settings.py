@@ -59,6 +59,7 @@ class ServeFlags:
     flash_attention: FlashAttention = "auto"
     host_cache_gb: str = "auto"
     worker_timeout: float = 10.0
+    stream_interval_ms: float = 10.0
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -110,6 +111,7 @@ def _model_config(
     library = environment_value(environment, "SUPERFLUID_LLAMA_LIB")
     require_at_least("--max-queue", flags.max_queue, 0)
     require_at_least("--gpu-layers", flags.gpu_layers, -1)
+    require_range("--stream-interval-ms", flags.stream_interval_ms, 0, 1000)
     require_at_least("--worker-timeout", flags.worker_timeout, MIN_WORKER_TIMEOUT_SECONDS)
     return ModelConfig(
         model=model,
@@ -125,6 +127,7 @@ def _model_config(
         library_path=Path(library).expanduser() if library else None,
         is_engine_log_kept=environment_value(environment, "SUPERFLUID_LLAMA_LOG") not in (None, "0"),
         worker_timeout_seconds=flags.worker_timeout,
+        stream_interval_seconds=flags.stream_interval_ms / 1000,
     )
 
 

@@ -70,6 +70,8 @@ class TickLoop:
         self._set_log_filter = set_log_filter
         self._rest = rest
         self._is_stopped = False
+        self._stream_interval_seconds = settings.stream_interval_seconds
+        self._reported_at = 0.0
 
     def check_integrity(self) -> None:
         """Raises AssertionError if scheduler, host cache or engine disagree. For tests, between ticks."""
@@ -121,10 +123,15 @@ class TickLoop:
         self._reporter.completed(execution, result, times)
         for retired in result.retired:
             self._executor.forget(retired.job_id)
-        self._report(plan, execution, times)
+        # Further tokens of running replies can wait for the next tick's: every message costs the daemon and its clients
+        # time on the cores that the engine computes on.
+        is_due = times.done - self._reported_at >= self._stream_interval_seconds
+        if is_due or self._reporter.is_urgent or execution.faults:
+            self._report(plan, execution, times)
         return True
 
     def _report(self, plan: StepPlan, execution: Execution, times: TickTimes) -> None:
+        self._reported_at = times.done
         for job_id, message in execution.faults.items():
             self._send(Rejected(job_id, "engine_fault", message))
         self._send(self._reporter.report(plan, execution, self._scheduler.statistics(), times))

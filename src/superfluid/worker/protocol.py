@@ -23,7 +23,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
 
     ``model`` is a path for ``llamacpp``; for ``fake`` it is a path to a script (see ``engine/fake.py``) or empty.
     ``window_tokens`` is per lane; ``host_cache_bytes`` bounds the prefixes kept in host memory.
-    ``prefill_target_seconds`` is how long a tick may take while somebody is decoding.
+    ``prefill_target_seconds`` is how long a tick may take while somebody is decoding. ``stream_interval_seconds`` is
+    how long drawn tokens may wait for those of the next ticks, so that fast ticks share a message.
     """
 
     engine: Literal["llamacpp", "fake"]
@@ -38,6 +39,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     prefill_target_seconds: float = 0.4
     library_path: str | None = None
     is_engine_log_kept: bool = False
+    stream_interval_seconds: float = 0.0
 
 
 # ---- daemon to worker
@@ -156,6 +158,8 @@ class TickRecord(Struct, frozen=True, array_like=True):
 
 
 class Tick(Struct, frozen=True, tag="tick", array_like=True):
+    """The outputs of one tick, or of the last few if they were fast; ``record`` is the last one's."""
+
     outputs: list[LaneOutput]
     record: TickRecord
 

@@ -38,6 +38,8 @@ class TickReporter:
         self._admitted: dict[int, float] = {}
         self._first_tokens: list[float] = []
         self._retirements = 0
+        self.is_urgent = False
+        """Whether there is more to tell than further tokens of running replies."""
 
     @property
     def has_news(self) -> bool:
@@ -52,6 +54,7 @@ class TickReporter:
         self._output(retired.job_id).finish = retired.finish
         self._forget(retired.job_id)
         self._retirements += 1
+        self.is_urgent = True
 
     def discard(self, job_id: int) -> None:
         """The job was answered with a refusal: it gets no output."""
@@ -59,13 +62,14 @@ class TickReporter:
         self._forget(job_id)
 
     def completed(self, execution: Execution, result: StepResult, times: TickTimes) -> None:
+        self.is_urgent |= bool(result.admitted or result.first_tokens)
         for admitted in result.admitted:
             self._output(admitted.job_id).warm_tokens = admitted.warm_tokens
             if admitted.job_id in self._fresh:
                 self._admitted[admitted.job_id] = times.begun
         for drawn in execution.drawn:
             output = self._output(drawn.job_id)
-            output.tokens = drawn.token.to_bytes(4, "little")
+            output.tokens += drawn.token.to_bytes(4, "little")
             scores = execution.scores.get(drawn.job_id)
             if scores is not None:
                 output.scores.append(scores)
@@ -90,6 +94,7 @@ class TickReporter:
         self._outputs = {}
         self._first_tokens = []
         self._retirements = 0
+        self.is_urgent = False
         self._sequence += 1
         return Tick(outputs, record)
 
