@@ -58,7 +58,7 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     library_path: Path | None = None
     is_engine_log_kept: bool = False
     worker_timeout_seconds: float = 10.0
-    stream_interval_seconds: float = 0.01
+    stream_interval_seconds: float = 0.016
 
 
 class HubConfig(Struct, frozen=True, kw_only=True):

@@ -94,6 +94,7 @@ class SessionStack:
                 api, self._web_listener, token, self._config.web_origins, drain_timeout_seconds=drain_seconds
             )
             self._web_task = asyncio.create_task(self._web.serve(), name="web listener")
+        await self._log.repair()
         self._retention = RetentionSweeper(self._log, self._config, clock=self._clock)
         self._retention.start()
 

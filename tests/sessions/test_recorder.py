@@ -25,7 +25,7 @@ from superfluid.domain.events import (
 from superfluid.domain.reply import Channel, Finish
 from superfluid.domain.state import SessionState
 from superfluid.errors import StoreUnavailableError
-from superfluid.sessions.open_session import EndReason, OpenSession
+from superfluid.sessions.open_session import EndReason, OpenSession, TurnPhase
 from superfluid.sessions.opening import turn_parser
 from superfluid.sessions.recorder import TurnRecorder
 from superfluid.store.interface import Origin, Write
@@ -40,10 +40,16 @@ class MemoryLog:
 
     def __init__(self) -> None:
         self.appends: list[list[Body]] = []
+        self.phases: list[TurnPhase | None] = []
         self.error: StoreUnavailableError | None = None
 
     def append(
-        self, opened: OpenSession, bodies: Sequence[Body], *, extra: Sequence[Write] = ()
+        self,
+        opened: OpenSession,
+        bodies: Sequence[Body],
+        *,
+        extra: Sequence[Write] = (),
+        phase: TurnPhase | None = None,
     ) -> "asyncio.Future[list[Event]]":
         future: asyncio.Future[list[Event]] = asyncio.get_running_loop().create_future()
         if self.error is not None:
@@ -55,6 +61,7 @@ class MemoryLog:
             opened.state.apply(event)
             events.append(event)
         self.appends.append(list(bodies))
+        self.phases.append(phase)
         future.set_result(events)
         return future
 
@@ -79,7 +86,11 @@ class Recording:
     def __init__(self, state: SessionState | None = None, **settings: Any) -> None:
         if state is None:
             state = SessionState(1)
-            bodies = (Created(None, PARAMS), Message(1, "q", tokens_of("q")), GenerationPrompt(HEADER))
+            bodies: tuple[Body, ...] = (
+                Created(None, PARAMS),
+                Message(1, "q", tokens_of("q")),
+                GenerationPrompt(HEADER),
+            )
             state.apply_all(Event(index, 1, 0, body) for index, body in enumerate(bodies))
         self.session = OpenSession(state, None, Origin.SESSION_API, 1, durable_events=state.events)
         self.reader = Reader()

@@ -59,7 +59,7 @@ class ServeFlags:
     flash_attention: FlashAttention = "auto"
     host_cache_gb: str = "auto"
     worker_timeout: float = 10.0
-    stream_interval_ms: float = 10.0
+    stream_interval_ms: float = 16.0
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None

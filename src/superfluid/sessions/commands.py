@@ -72,8 +72,7 @@ class SessionCommands:
 
     async def rows(self, *, include_archived: bool) -> list[SessionRow]:
         """Live sessions by id. Does not raise epochs: a listing of everything must not write everything."""
-        store = self._log.store
-        return await self._log.in_reader(lambda: store.rows(include_archived=include_archived))
+        return await self._log.rows(include_archived=include_archived)
 
     # ---- appending
 

@@ -5,6 +5,7 @@ store refuses it, the session is closed and read again from what is durable: not
 """
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -15,7 +16,7 @@ from superfluid.clock import Clock
 from superfluid.domain.events import Body, EpochBump, Event
 from superfluid.domain.state import SessionState
 from superfluid.errors import DamagedRecordError, SessionNotFoundError, SuperfluidError
-from superfluid.sessions.open_session import OpenSession, row_of, state_of_row
+from superfluid.sessions.open_session import OpenSession, TurnPhase, row_of, state_of_row
 from superfluid.store.interface import (
     AddEvents,
     ForgetSession,
@@ -27,6 +28,8 @@ from superfluid.store.interface import (
     StoredEvent,
     Write,
 )
+
+logger = logging.getLogger("superfluid_daemon")
 
 _T = TypeVar("_T")
 _MAX_OPEN_SESSIONS = 512
@@ -112,8 +115,31 @@ class SessionLog:
             opened.start = self._store.start
             state.epoch += 1
             await self.append(opened, [EpochBump()])
+        elif row.is_generating:
+            # Its generation ended without a last record: the store refused it.
+            await self.append(opened, [], extra=[PutSession(row_of(opened, state))])
         self._keep(opened)
         return opened
+
+    async def repair(self) -> None:
+        """Opens the sessions that were generating when an earlier daemon died, which sets their rows right.
+
+        One that cannot be read is left to whoever asks for it.
+        """
+        for session in await self.in_reader(self._store.generating):
+            try:
+                await self.open(session)
+            except SuperfluidError as error:
+                logger.warning("a session could not be repaired", extra={"fields": {"reason": error.message}})
+
+    async def rows(self, *, include_archived: bool) -> list[SessionRow]:
+        """Live sessions by id, with the counts of those that are generating as of now."""
+        rows = await self.in_reader(lambda: self._store.rows(include_archived=include_archived))
+        return [self._current(row) if row.is_generating else row for row in rows]
+
+    def _current(self, row: SessionRow) -> SessionRow:
+        opened = self._alive.get(row.id)
+        return row if opened is None else row_of(opened, opened.state)
 
     def _read(self, session: int) -> tuple[SessionRow, SessionState]:
         row = self._store.row(session)
@@ -218,12 +244,18 @@ class SessionLog:
         return opened, future
 
     def append(
-        self, opened: OpenSession, bodies: Sequence[Body], *, extra: Sequence[Write] = ()
+        self,
+        opened: OpenSession,
+        bodies: Sequence[Body],
+        *,
+        extra: Sequence[Write] = (),
+        phase: TurnPhase | None = None,
     ) -> "asyncio.Future[list[Event]]":
         """Numbers and folds ``bodies`` now; the future has the events once they are durable, or StoreUnavailableError.
 
         All of them, with ``extra`` writes, become durable together or not at all. Appends made in one turn of the event
         loop reach the store together. A body that cannot be encoded raises, and nothing is appended.
+        ``phase`` is that of the generation the records belong to: those in its middle leave the row alone.
         """
         future: asyncio.Future[list[Event]] = self._loop.create_future()
         if opened.failure is not None:
@@ -240,7 +272,13 @@ class SessionLog:
             state.apply(event)
             events.append(event)
         stored = tuple([StoredEvent(e.event_id, e.epoch, now, data) for e, data in zip(events, encoded, strict=True)])
-        writes: list[Write] = [PutSession(row_of(opened, state)), AddEvents(opened.id, stored)] if stored else []
+        if phase is not None:
+            opened.is_generating = phase is not TurnPhase.LAST
+        writes: list[Write] = []
+        if phase is not TurnPhase.MIDDLE and (stored or phase is TurnPhase.LAST):
+            writes.append(PutSession(row_of(opened, state)))
+        if stored:
+            writes.append(AddEvents(opened.id, stored))
         opened.waiting += 1
         self._unsent.append(_Append(opened, events, [*writes, *extra], future))
         if not self._is_flush_scheduled:

@@ -1,6 +1,7 @@
 """A session in memory, and how it and its row in the store stand for each other. Used on the daemon's event loop."""
 
 import asyncio
+import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -10,6 +11,15 @@ from superfluid.domain.reply import Channel
 from superfluid.domain.state import SessionState
 from superfluid.errors import SuperfluidError
 from superfluid.store.interface import Origin, SessionRow
+
+
+class TurnPhase(enum.Enum):
+    """Where in a generation a batch of its records stands."""
+
+    FIRST = "first"
+    MIDDLE = "middle"
+    LAST = "last"
+
 
 EndReason = Literal["unsubscribed", "lagged", "publisher closed", "purged"]
 
@@ -33,7 +43,7 @@ class OpenSession:
     Whoever renders for the session's state and appends the result holds ``lock`` meanwhile.
     ``failure`` is set when the store refused some of its events, or the session was dropped: this object is of no use
     any more, and the next ``SessionLog.open`` reads the session again. ``cancel_generation`` ends the generation in
-    flight.
+    flight. ``is_generating`` is what the row says: from the first record of a generation to its last.
     """
 
     state: SessionState
@@ -43,6 +53,7 @@ class OpenSession:
     durable_events: int = 0
     waiting: int = 0
     is_busy: bool = False
+    is_generating: bool = False
     is_purging: bool = False
     failure: SuperfluidError | None = None
     watchers: list[SessionWatcher] = field(default_factory=list)
@@ -95,6 +106,7 @@ def row_of(opened: OpenSession, state: SessionState) -> SessionRow:
         meta_version=state.meta_version,
         generation=state.generation,
         is_purged=state.is_purged,
+        is_generating=opened.is_generating,
         touched_unix_ms=state.last_unix_ms,
         qos_class=state.qos_class,
         is_batch_invariant=state.is_batch_invariant,

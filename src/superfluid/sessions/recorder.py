@@ -22,7 +22,7 @@ from superfluid.domain.events import (
 )
 from superfluid.domain.reply import Channel, Finish
 from superfluid.errors import SuperfluidError
-from superfluid.sessions.open_session import OpenSession
+from superfluid.sessions.open_session import OpenSession, TurnPhase
 from superfluid.store.interface import Write
 
 # A lease follows its call, whose id is known when the records are appended.
@@ -36,7 +36,12 @@ class Appender(Protocol):
     """The part of ``sessions.log.SessionLog`` that a recorder uses."""
 
     def append(
-        self, opened: OpenSession, bodies: Sequence[Body], *, extra: Sequence[Write] = ()
+        self,
+        opened: OpenSession,
+        bodies: Sequence[Body],
+        *,
+        extra: Sequence[Write] = (),
+        phase: TurnPhase | None = None,
     ) -> "asyncio.Future[list[Event]]": ...
 
 
@@ -67,6 +72,7 @@ class TurnRecorder:
         self._unclaimed: list[int] = []  # fed, and not yet in a run
         self._bodies: list[Body] = []
         self._is_flush_scheduled = False
+        self._phase = TurnPhase.FIRST
         self._is_closed = False
         self._has_failed = False
 
@@ -180,7 +186,9 @@ class TurnRecorder:
         for index, body in enumerate(bodies):
             if isinstance(body, ToolLease):
                 bodies[index] = ToolLease(first + index - 1, body.deadline_unix_ms)
-        future = self._log.append(self._session, bodies, extra=extra)
+        phase = TurnPhase.LAST if self._is_closed else self._phase
+        self._phase = TurnPhase.MIDDLE
+        future = self._log.append(self._session, bodies, extra=extra, phase=phase)
         future.add_done_callback(self._appended)
         return future
 

@@ -20,7 +20,9 @@ class Origin(enum.IntEnum):
 
 
 class SessionRow(Struct, frozen=True, kw_only=True):
-    """One session's summary, updated with every event it gets.
+    """One session's summary, updated with every event it gets but those of a generation in flight.
+
+    ``is_generating`` says that one was going on when the row was written: the counts may be behind the log.
 
     ``parent`` is lineage; ``base`` is the session whose first ``fork_at`` events this one inherits (``None``: nothing).
     ``events`` and ``tokens`` count inherited ones too. ``start`` is the start that last raised ``epoch``.
@@ -43,6 +45,7 @@ class SessionRow(Struct, frozen=True, kw_only=True):
     generation: int = 0
     is_purged: bool = False
     touched_unix_ms: int = 0
+    is_generating: bool = False
     qos_class: int = 2
     is_batch_invariant: bool = False
 
@@ -140,6 +143,10 @@ class SessionStore(Protocol):
 
     def rows(self, *, include_archived: bool = True) -> list[SessionRow]:
         """Live sessions by id."""
+        ...
+
+    def generating(self) -> list[int]:
+        """Live sessions whose row says that they are generating: after a crash, those that were."""
         ...
 
     def children(self, session: int) -> list[SessionRow]:

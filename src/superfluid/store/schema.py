@@ -28,8 +28,10 @@ STEPS: tuple[str, ...] = (
         is_purged INTEGER NOT NULL,
         touched_unix_ms INTEGER NOT NULL,
         qos_class INTEGER NOT NULL,
-        is_batch_invariant INTEGER NOT NULL
+        is_batch_invariant INTEGER NOT NULL,
+        is_generating INTEGER NOT NULL
     );
+    CREATE INDEX session_generating ON session (id) WHERE is_generating;
     CREATE INDEX session_parent ON session (parent) WHERE parent IS NOT NULL;
     CREATE INDEX session_base ON session (base) WHERE base IS NOT NULL;
     CREATE INDEX session_http_age ON session (touched_unix_ms) WHERE origin = 1 AND NOT is_purged;

@@ -123,6 +123,9 @@ class SqliteStore:
     def rows(self, *, include_archived: bool = True) -> list[SessionRow]:
         return self._rows("WHERE NOT is_purged" + ("" if include_archived else " AND NOT is_archived") + " ORDER BY id")
 
+    def generating(self) -> list[int]:
+        return [session for (session,) in self._query("SELECT id FROM session WHERE is_generating AND NOT is_purged")]
+
     def children(self, session: int) -> list[SessionRow]:
         return self._rows("WHERE NOT is_purged AND (parent = ?1 OR base = ?1) ORDER BY id", (session,))
 
@@ -203,6 +206,7 @@ def _session_row(values: tuple) -> SessionRow:  # type: ignore[type-arg]
     (
         session, parent, base, fork_at, origin, epoch, start, events, tokens, open_tool_calls, title, is_archived,
         meta_version, generation, is_purged, touched_unix_ms, qos_class, is_batch_invariant,
+        is_generating,
     ) = values  # fmt: skip
     return SessionRow(
         id=session,
@@ -221,6 +225,7 @@ def _session_row(values: tuple) -> SessionRow:  # type: ignore[type-arg]
         generation=generation,
         is_purged=bool(is_purged),
         touched_unix_ms=touched_unix_ms,
+        is_generating=bool(is_generating),
         qos_class=qos_class,
         is_batch_invariant=bool(is_batch_invariant),
     )

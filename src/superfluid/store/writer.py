@@ -27,9 +27,9 @@ from superfluid.store.record import event_checksum
 ROW_COLUMNS = (
     "id, parent, base, fork_at, origin, epoch, start, events, tokens, open_tool_calls, title, is_archived, "
     "meta_version, generation, is_purged, touched_unix_ms, qos_class, "
-    "is_batch_invariant"
+    "is_batch_invariant, is_generating"
 )
-_PUT_SESSION = f"INSERT OR REPLACE INTO session ({ROW_COLUMNS}) VALUES ({', '.join('?' * 18)})"
+_PUT_SESSION = f"INSERT OR REPLACE INTO session ({ROW_COLUMNS}) VALUES ({', '.join('?' * 19)})"
 _ADD_EVENT = "INSERT INTO event (session, id, epoch, ts_unix_ms, body, checksum) VALUES (?, ?, ?, ?, ?, ?)"
 # A fork of something that is gone (dropped in between) can have no first event.
 _NEXT_EVENT = (
@@ -44,6 +44,8 @@ _REMEMBER_LAST = (
 _PUT_PREFIX = "INSERT OR REPLACE INTO prefix (digest, session, at_event) VALUES (?, ?, ?)"
 # More than this in one transaction would hold up the first of them.
 _MAX_SUBMISSIONS = 512
+_MAX_KNOWN_SESSIONS = 4096
+_MEASURE_SECONDS = 1.0
 # What fails every write alike.
 _DISK_TROUBLE = (apsw.FullError, apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError, apsw.BusyError)
 
@@ -63,14 +65,22 @@ class StoreWriter:
         self._queue: queue.SimpleQueue[Submission | None] = queue.SimpleQueue()
         self._commits = self._batches = self._events = self._failed = 0
         self._last_commit_seconds = 0.0
+        self._is_closed = False
         self._page_bytes = int(connection.execute("PRAGMA page_size").get)
+        # What a session's next event is, so that a tick's records need not ask.
+        self._next_events: dict[int, int] = {}
+        self._measured_at = 0.0
         self._free_bytes = 0
         self._file_bytes = self._measure()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
 
     def submit(self, batches: tuple[Batch, ...], done: CommitCallback) -> None:
-        self._queue.put((batches, done))
+        """Refuses at once, in the caller's thread, when the store is closed."""
+        if self._is_closed:
+            done([StoreUnavailableError("the session store is closed")] * len(batches))
+        else:
+            self._queue.put((batches, done))
 
     def statistics(self) -> StoreStatistics:
         return StoreStatistics(
@@ -86,8 +96,13 @@ class StoreWriter:
 
     def close(self, last_session: int) -> None:
         """Commits what waits and closes the connection. Blocks."""
+        self._is_closed = True
         self._queue.put(None)
         self._thread.join()
+        while not self._queue.empty():
+            # Came in while the store closed.
+            if (late := self._queue.get()) is not None:
+                self.submit(*late)
         try:
             self._connection.execute(_REMEMBER_LAST, (last_session,))
         except apsw.Error:
@@ -138,6 +153,8 @@ class StoreWriter:
                         events += self._apply(write)
         except Exception as cause:  # noqa: BLE001  (supervision point: everybody waits for this thread)
             self._failed += 1
+            # They ran ahead of the transaction that is now undone.
+            self._next_events.clear()
             return [_unavailable(cause)] * len(batches)
         self._last_commit_seconds = time.monotonic() - started
         self._commits += 1
@@ -148,7 +165,9 @@ class StoreWriter:
         error = self._scrub_log() if erasing else None
         for index in erasing:
             errors[index] = error
-        self._file_bytes = self._measure()
+        if erasing or started - self._measured_at >= _MEASURE_SECONDS:
+            self._measured_at = started
+            self._file_bytes = self._measure()
         return errors
 
     def _scrub_log(self) -> SuperfluidError | None:
@@ -166,7 +185,7 @@ class StoreWriter:
                 execute(_PUT_SESSION, _row_values(row))
                 return 0
             case AddEvents(session, events):
-                self._check_continues(session, events[0].event_id)
+                self._check_continues(session, events[0].event_id, len(events))
                 for event in events:
                     checksum = event_checksum(session, event.event_id, event.epoch, event.ts_unix_ms, event.body)
                     execute(_ADD_EVENT, (session, event.event_id, event.epoch, event.ts_unix_ms, event.body, checksum))
@@ -186,12 +205,18 @@ class StoreWriter:
             case _:
                 assert_never(write)
 
-    def _check_continues(self, session: int, event_id: int) -> None:
-        expected = self._connection.execute(_NEXT_EVENT, (session,)).get
+    def _check_continues(self, session: int, event_id: int, count: int) -> None:
+        expected = self._next_events.get(session)
+        if expected is None:
+            expected = self._connection.execute(_NEXT_EVENT, (session,)).get
         if event_id != expected:
             raise LogGapError(f"session {session} continues at event {expected}, not at {event_id}")
+        if len(self._next_events) >= _MAX_KNOWN_SESSIONS:
+            self._next_events.clear()
+        self._next_events[session] = event_id + count
 
     def _erase(self, session: int) -> None:
+        self._next_events.pop(session, None)
         self._connection.execute("DELETE FROM event WHERE session = ?", (session,))
         self._connection.execute("DELETE FROM prefix WHERE session = ?", (session,))
         self._connection.execute("UPDATE session SET title = NULL WHERE id = ?", (session,))
@@ -225,5 +250,5 @@ def _row_values(row: SessionRow) -> tuple[int | str | None, ...]:
     return (
         row.id, row.parent, row.base, row.fork_at, row.origin, row.epoch, row.start, row.events, row.tokens,
         row.open_tool_calls, row.title, row.is_archived, row.meta_version, row.generation, row.is_purged,
-        row.touched_unix_ms, row.qos_class, row.is_batch_invariant,
+        row.touched_unix_ms, row.qos_class, row.is_batch_invariant, row.is_generating,
     )  # fmt: skip
