@@ -97,7 +97,7 @@ async def test_first_reason_to_end_counts() -> None:
         _, subscription = subscribe()
         subscription.start(events(0))
         for reason in reasons:
-            subscription.ended(reason)  # type: ignore[arg-type]
+            subscription.ended(reason)
         subscription.close()
         assert subscription.end_reason == reasons[0]
         assert await read(subscription) == [0]

@@ -12,6 +12,8 @@ from concurrent.futures import Executor
 from typing import Protocol, TypeVar
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from superfluid.clock import Clock
 from superfluid.domain.events import Body, EpochBump, Event
 from superfluid.domain.state import SessionState
@@ -139,7 +141,10 @@ class SessionLog:
 
     def _current(self, row: SessionRow) -> SessionRow:
         opened = self._alive.get(row.id)
-        return row if opened is None else row_of(opened, opened.state)
+        if opened is None:
+            return row
+        # No event is counted before it is durable.
+        return msgspec.structs.replace(row_of(opened, opened.state), events=opened.durable_events)
 
     def _read(self, session: int) -> tuple[SessionRow, SessionState]:
         row = self._store.row(session)

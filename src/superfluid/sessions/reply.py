@@ -111,12 +111,12 @@ class RunningReply:
         if self._is_ending:
             return
         self._is_ending = True
-        if self._recorder is not None:
-            if isinstance(error, EngineFaultError):
-                self._recorder.close(Finish.ERROR)
-            else:
-                self._recorder.abandon()
-        self._fail(error)
+        if self._recorder is None:
+            self._fail(error)
+            return
+        is_fault = isinstance(error, EngineFaultError)
+        recording = self._recorder.close(Finish.ERROR) if is_fault else self._recorder.abandon()
+        _after(recording, lambda: self._fail(error))
 
     def store_failed(self, error: SuperfluidError) -> None:
         """A record was refused by the store: the reply ends here."""
@@ -158,12 +158,7 @@ class RunningReply:
         if recorded_as is Finish.END_OF_TURN:
             message = Message(role="assistant", content="".join(self._texts), tool_calls=tuple(self._calls))
             extra = self._stored.reply_prefix(message)
-
-        def recorded(future: "asyncio.Future[list[Event]]") -> None:
-            if not future.cancelled() and future.exception() is None:
-                self._close(last)
-
-        self._recorder.close(recorded_as, extra).add_done_callback(recorded)
+        _after(self._recorder.close(recorded_as, extra), lambda: self._close(last))
 
     def _prompt_stored(self, future: "asyncio.Future[list[Event]]") -> None:
         error = None if future.cancelled() else future.exception()
@@ -185,3 +180,13 @@ class RunningReply:
             stored.session.is_busy = False
             stored.session.cancel_generation = None
         self._on_end(self.reply_id)
+
+
+def _after(recording: "asyncio.Future[list[Event]]", then: Callable[[], None]) -> None:
+    """``then``, once it is durable; a refusal is reported by ``store_failed``."""
+
+    def recorded(future: "asyncio.Future[list[Event]]") -> None:
+        if not future.cancelled() and future.exception() is None:
+            then()
+
+    recording.add_done_callback(recorded)

@@ -98,7 +98,7 @@ CommitCallback = Callable[[Sequence[SuperfluidError | None]], None]
 
 
 class StoreStatistics(Struct, frozen=True):
-    """Counters since the start, and sizes as of the last commit.
+    """Counters since the start, and sizes.
 
     ``file_bytes`` is what the files take, ``used_bytes`` what of them holds something: erased pages are used again.
     """

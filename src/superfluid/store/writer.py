@@ -71,7 +71,7 @@ class StoreWriter:
         self._next_events: dict[int, int] = {}
         self._measured_at = 0.0
         self._free_bytes = 0
-        self._file_bytes = self._measure()
+        self._free_bytes = self._measure_free()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
 
@@ -83,14 +83,15 @@ class StoreWriter:
             self._queue.put((batches, done))
 
     def statistics(self) -> StoreStatistics:
+        file_bytes = self._measure_files()
         return StoreStatistics(
             commits_total=self._commits,
             batches_total=self._batches,
             events_total=self._events,
             failed_commits_total=self._failed,
             waiting_batches=self._queue.qsize(),
-            file_bytes=self._file_bytes,
-            used_bytes=max(0, self._file_bytes - self._free_bytes),
+            file_bytes=file_bytes,
+            used_bytes=max(0, file_bytes - self._free_bytes),
             last_commit_seconds=self._last_commit_seconds,
         )
 
@@ -167,7 +168,7 @@ class StoreWriter:
             errors[index] = error
         if erasing or started - self._measured_at >= _MEASURE_SECONDS:
             self._measured_at = started
-            self._file_bytes = self._measure()
+            self._free_bytes = self._measure_free()
         return errors
 
     def _scrub_log(self) -> SuperfluidError | None:
@@ -221,12 +222,15 @@ class StoreWriter:
         self._connection.execute("DELETE FROM prefix WHERE session = ?", (session,))
         self._connection.execute("UPDATE session SET title = NULL WHERE id = ?", (session,))
 
-    def _measure(self) -> int:
+    def _measure_free(self) -> int:
+        """Bytes of erased pages. In the writer's thread, whose connection it asks."""
         try:
-            self._free_bytes = int(self._connection.execute("PRAGMA freelist_count").get) * self._page_bytes
+            return int(self._connection.execute("PRAGMA freelist_count").get) * self._page_bytes
         except apsw.Error:
-            # A disk in trouble: the figure of before will do until the next commit.
-            pass
+            # A disk in trouble: the figure of before will do until a later commit.
+            return self._free_bytes
+
+    def _measure_files(self) -> int:
         total = 0
         for suffix in ("", "-wal"):
             try:
