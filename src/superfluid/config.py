@@ -88,13 +88,15 @@ class SessionsConfig(Struct, frozen=True, kw_only=True):
     """Where sessions are kept, and who may reach them.
 
     ``directory`` None keeps none: every request is forgotten, and there is no session API. ``web`` is the browser
-    transport's address. ``http_ttl_seconds`` and ``budget_bytes`` bound what is kept of requests that named no session.
+    transport's address. Replies to requests that named no session are written every ``http_commit_seconds``, since
+    their clients see them ahead of that anyway; ``http_ttl_seconds`` and ``budget_bytes`` bound what is kept of them.
     """
 
     directory: Path | None = None
     socket: Path | None = None
     web: tuple[str, int] | None = None
     web_origins: tuple[str, ...] = ()
+    http_commit_seconds: float = 0.1
     http_ttl_seconds: float | None = None
     budget_bytes: int | None = None
 

@@ -101,7 +101,7 @@ class SessionStack:
     def attach_text(self, text: SessionText) -> ChatStore:
         """The model's text is there: sessions can be appended to, and HTTP requests stored."""
         self._text = text
-        return ChatStore(self._log, text)
+        return ChatStore(self._log, text, commit_interval_seconds=self._config.http_commit_seconds)
 
     async def drain(self, seconds: float, *, at_once: bool) -> None:
         """Takes no new clients and lets what runs finish, for at most ``seconds``."""

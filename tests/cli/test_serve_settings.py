@@ -245,6 +245,7 @@ def test_sessions_flags_become_the_sessions_configuration() -> None:
         ({"web": "127.0.0.1:70000"}, "--web"),
         ({"web_origins": ("http://a",)}, "--web-origin"),
         ({"socket": Path("/" + "x" * 120)}, "--socket"),
+        ({"http_commit_ms": -1.0}, "--http-commit-ms"),
         ({"http_session_ttl": 0.0}, "--http-session-ttl"),
         ({"store_budget_gb": -1.0}, "--store-budget-gb"),
         ({"has_no_sessions": True, "web": "127.0.0.1:1"}, "--no-sessions"),

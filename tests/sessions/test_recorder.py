@@ -328,3 +328,34 @@ def test_provisional_text_joined_is_the_committed_text_of_its_channels(tokens: t
         assert all(number != Channel.TOOL_CALL for number, _ in recording.reader.provisional_text)
 
     asyncio.run(run())
+
+
+async def test_records_of_several_ticks_are_appended_together_at_moments_that_recorders_share() -> None:
+    patient = [Recording(interval_seconds=0.05) for _ in range(2)]
+    for recording in patient:
+        recording.session.watchers.clear()
+    for letter in "abc":
+        for recording in patient:
+            recording.recorder.feed(tokens_of(letter))
+        await asyncio.sleep(0)
+    assert [recording.log.appends for recording in patient] == [[], []]
+    loop = asyncio.get_running_loop()
+    while not patient[0].log.appends:  # noqa: ASYNC110  (the memory log has no event for it)
+        await asyncio.sleep(0.001)
+    assert [len(recording.log.appends) for recording in patient] == [1, 1]
+    assert [body.text for body in patient[0].bodies if isinstance(body, Generated)] == ["abc"]
+    patient[0].recorder.feed(tokens_of("d"))
+    begun = loop.time()
+    await patient[0].recorder.close(Finish.END_OF_TURN)
+    assert loop.time() - begun < 0.05
+    last = patient[0].bodies[-1]
+    assert isinstance(last, Generated)
+    assert last.finish == Finish.END_OF_TURN
+
+
+async def test_records_of_a_watched_session_do_not_wait() -> None:
+    recording = Recording(interval_seconds=3600.0)
+    assert recording.session.watchers
+    recording.recorder.feed(tokens_of("a"))
+    await asyncio.sleep(0)
+    assert len(recording.log.appends) == 1

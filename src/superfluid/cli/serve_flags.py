@@ -190,6 +190,16 @@ def _session_flags() -> list[click.Parameter]:
             rule="Compared letter for letter, such as `http://localhost:5173`.",
         ),
         Flag(
+            ["--http-commit-ms"],
+            panel=SESSIONS,
+            type=float,
+            default=100.0,
+            metavar="MS",
+            default_text="100",
+            help="How often replies to requests that named no session are written; 0 is at every token.",
+            rule="0 to 10000. Sessions of the session API are always written at every token.",
+        ),
+        Flag(
             ["--http-session-ttl"],
             panel=SESSIONS,
             type=float,

@@ -76,6 +76,7 @@ class ServeFlags:
     socket: Path | None = None
     web: str | None = None
     web_origins: tuple[str, ...] = ()
+    http_commit_ms: float = 100.0
     http_session_ttl: float | None = None
     store_budget_gb: float | None = None
 
@@ -257,6 +258,7 @@ def _sessions_config(flags: ServeFlags, home: Path, environment: Mapping[str, st
     for flag, value in (("--http-session-ttl", flags.http_session_ttl), ("--store-budget-gb", flags.store_budget_gb)):
         if value is not None and not 0 < value < 1e12:
             raise UsageError(f"{flag} must be above 0, got {value:g}", param=flag)
+    require_range("--http-commit-ms", flags.http_commit_ms, 0, 10_000)
     if flags.web_origins and not flags.web:
         raise UsageError("--web-origin has no effect without --web", param="--web-origin")
     return SessionsConfig(
@@ -264,6 +266,7 @@ def _sessions_config(flags: ServeFlags, home: Path, environment: Mapping[str, st
         socket=_socket_path(flags.socket, home, environment),
         web=None if flags.web is None else _web_address(flags.web),
         web_origins=flags.web_origins,
+        http_commit_seconds=flags.http_commit_ms / 1000,
         http_ttl_seconds=flags.http_session_ttl,
         budget_bytes=None if flags.store_budget_gb is None else round(flags.store_budget_gb * 2**30),
     )

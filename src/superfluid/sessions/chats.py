@@ -80,9 +80,10 @@ class ChatStore:
     ``text`` is that of the loaded model.
     """
 
-    def __init__(self, log: SessionLog, text: SessionText) -> None:
+    def __init__(self, log: SessionLog, text: SessionText, *, commit_interval_seconds: float = 0.0) -> None:
         self._log = log
         self._text = text
+        self._commit_interval_seconds = commit_interval_seconds
 
     async def prepare_chat(self, prompt: ChatPrompt, rendered: Rendered, params: GenParams) -> PreparedPrompt:
         """A session whose input is the conversation, the header included; a fork, if it begins with a stored one."""
@@ -116,7 +117,9 @@ class ChatStore:
     def recorder(self, stored: StoredPrompt, *, parse_tools: bool, on_failed: CommitFailed) -> TurnRecorder:
         """What writes the reply into the request's session."""
         parser = turn_parser(stored.session.state, (), self._text.codec, parse_tools=parse_tools)
-        return TurnRecorder(self._log, stored.session, parser, on_failed=on_failed)
+        return TurnRecorder(
+            self._log, stored.session, parser, on_failed=on_failed, interval_seconds=self._commit_interval_seconds
+        )
 
     # ----
 

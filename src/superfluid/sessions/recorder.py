@@ -49,7 +49,9 @@ class TurnRecorder:
     """``parser`` must be at the point where the turn begins or was cut, and ``channel`` is the one it is in there.
 
     ``on_failed`` is called, at most once, if the store refuses a record; nothing is recorded after that.
-    ``lease_deadline_unix_ms`` gives each new call its lease, if leases are on.
+    ``lease_deadline_unix_ms`` gives each new call its lease, if leases are on. With ``interval_seconds`` the records of
+    several ticks are appended together, as long as nobody watches the session; all recorders with the same interval
+    append at the same moments, so that they share a transaction.
     """
 
     def __init__(
@@ -61,12 +63,14 @@ class TurnRecorder:
         on_failed: CommitFailed,
         channel: Channel = Channel.TEXT,
         lease_deadline_unix_ms: Callable[[], int] | None = None,
+        interval_seconds: float = 0.0,
     ) -> None:
         self._log = log
         self._session = session
         self._parser = parser
         self._on_failed = on_failed
         self._lease = lease_deadline_unix_ms
+        self._interval_seconds = interval_seconds
         self._loop = asyncio.get_running_loop()
         self._channel = channel
         self._unclaimed: list[int] = []  # fed, and not yet in a run
@@ -97,7 +101,7 @@ class TurnRecorder:
             self._take(run)
         if self._bodies and not self._is_flush_scheduled:
             self._is_flush_scheduled = True
-            self._loop.call_soon(self._flush_tick)
+            self._schedule_flush()
 
     def close(self, finish: Finish, extra: ExtraWrites | None = None) -> "asyncio.Future[list[Event]]":
         """Records the end; the future is done when the whole turn is durable, with the last of its events.
@@ -174,6 +178,13 @@ class TurnRecorder:
         self._bodies.append(ToolUse(call.name, call.arguments))
         if self._lease is not None:
             self._bodies.append(ToolLease(_CALL_BEFORE, self._lease()))
+
+    def _schedule_flush(self) -> None:
+        interval = self._interval_seconds
+        if interval and not self._session.watchers:
+            self._loop.call_at((self._loop.time() // interval + 1) * interval, self._flush_tick)
+        else:
+            self._loop.call_soon(self._flush_tick)
 
     def _flush_tick(self) -> None:
         self._is_flush_scheduled = False
