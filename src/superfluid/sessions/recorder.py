@@ -73,7 +73,8 @@ class TurnRecorder:
         self._interval_seconds = interval_seconds
         self._loop = asyncio.get_running_loop()
         self._channel = channel
-        self._unclaimed: list[int] = []  # fed, and not yet in a run
+        self._unread: list[int] = []  # fed, and not yet given to the parser
+        self._unclaimed: list[int] = []  # read, and not yet in a run
         self._bodies: list[Body] = []
         self._is_flush_scheduled = False
         self._phase = TurnPhase.FIRST
@@ -96,12 +97,13 @@ class TurnRecorder:
         """
         if self._is_closed:
             return
-        self._unclaimed.extend(tokens)
-        for run in self._parser.feed(tokens):
-            self._take(run)
-        if self._bodies and not self._is_flush_scheduled:
+        self._unread.extend(tokens)
+        may_wait = self._interval_seconds > 0 and not self._session.watchers
+        if not may_wait:
+            self._read()
+        if not self._is_flush_scheduled and (self._bodies or self._unread):
             self._is_flush_scheduled = True
-            self._schedule_flush()
+            self._schedule_flush(may_wait=may_wait)
 
     def close(self, finish: Finish, extra: ExtraWrites | None = None) -> "asyncio.Future[list[Event]]":
         """Records the end; the future is done when the whole turn is durable, with the last of its events.
@@ -111,6 +113,7 @@ class TurnRecorder:
         ``extra`` gives writes that become durable with the end; it is told at which event the log ends then.
         """
         self._is_closed = True
+        self._read()
         self._claim_rest()
         if finish is Finish.END_OF_TURN:
             for run in self._parser.finish():
@@ -125,10 +128,19 @@ class TurnRecorder:
     def abandon(self) -> "asyncio.Future[list[Event]]":
         """Records what was fed, and no end: the reply stays open where the log ends. As ``close`` otherwise."""
         self._is_closed = True
+        self._read()
         self._claim_rest()
         return self._flush()
 
     # ----
+
+    def _read(self) -> None:
+        """Makes records of what was fed."""
+        if self._unread:
+            tokens, self._unread = self._unread, []
+            self._unclaimed.extend(tokens)
+            for run in self._parser.feed(tokens):
+                self._take(run)
 
     def _finish_last(self, finish: Finish) -> None:
         """On the last record with tokens, behind which there may be a call; or on one of its own."""
@@ -179,16 +191,19 @@ class TurnRecorder:
         if self._lease is not None:
             self._bodies.append(ToolLease(_CALL_BEFORE, self._lease()))
 
-    def _schedule_flush(self) -> None:
+    def _schedule_flush(self, *, may_wait: bool) -> None:
         interval = self._interval_seconds
-        if interval and not self._session.watchers:
+        if may_wait:
             self._loop.call_at((self._loop.time() // interval + 1) * interval, self._flush_tick)
         else:
             self._loop.call_soon(self._flush_tick)
 
     def _flush_tick(self) -> None:
         self._is_flush_scheduled = False
-        if self._bodies and not self._is_closed:
+        if self._is_closed:
+            return
+        self._read()
+        if self._bodies:
             self._flush()
 
     def _flush(self, extra: Sequence[Write] = ()) -> "asyncio.Future[list[Event]]":
