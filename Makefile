@@ -4,6 +4,7 @@
 #   make serve                     set up, then serve the embedded model      (ARGS="--port 9000" adds flags)
 #   make test                      set up, then run the test suite            (ARGS="tests/chat -x" narrows it)
 #   make check                     format, lint, strict types, tests: what CI wants to see
+#   make torture                   kill daemon and worker 200 times under load (ARGS="--kills 20 --engine fake")
 #   make bench                     compare with llama-server and others       (ARGS="--quick --only decode")
 
 VENV := .venv
@@ -15,7 +16,7 @@ ARGS :=
 # simply tried again.
 SETUP_SOURCES := pyproject.toml scripts/bootstrap.py scripts/find-python.sh
 
-.PHONY: help serve test check format format-check lint types bench clean
+.PHONY: help serve test check format format-check lint types torture bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -40,6 +41,9 @@ types: $(STAMPS)/check
 format: $(STAMPS)/check
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
+
+torture: $(STAMPS)/test
+	$(PY) scripts/torture.py $(ARGS)
 
 bench: $(STAMPS)/bench
 	$(PY) -m benchmarks $(ARGS)
