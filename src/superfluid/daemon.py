@@ -87,7 +87,10 @@ class _Daemon:
         self._models = _SingleModel()
         self._supervisor: WorkerSupervisor | None = None
         self._metrics = MetricsPage(
-            self._statistics, lambda: logs.dropped_lines, node_name(os.environ, socket.gethostname())
+            self._statistics,
+            lambda: logs.dropped_lines,
+            node_name(os.environ, socket.gethostname()),
+            lambda: None if self._sessions is None else self._sessions.statistics(),
         )
         self._executor = ThreadPoolExecutor(_TEXT_THREADS, thread_name_prefix="text")
         self._sessions: SessionStack | None = None
@@ -183,8 +186,10 @@ class _Daemon:
         await self._unless_stopped(asyncio.ensure_future(supervisor.start()))
         if self._stopping.is_set():
             return False
+        path = file.path if file is not None else None
+        window = supervisor.facts.window_tokens
         text: LoadedText = await asyncio.get_running_loop().run_in_executor(
-            self._executor, open_text, file.path if file is not None else None, config.model.library_path
+            self._executor, lambda: open_text(path, config.model.library_path, window_tokens=window)
         )
         chats = None
         if self._sessions is not None:

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from tests.fixtures.chat_templates import CHATML
 from tests.fixtures.vocabulary_gguf import write_vocabulary
 
+from superfluid.chat.bound import PromptBound
 from superfluid.chat.fake_tokenizer import ByteTokenizer
 from superfluid.chat.interface import ModelVocabulary
 from superfluid.chat.template import TemplateCodec
 from superfluid.chat.tokenizer import LlamaTokenizer
 from superfluid.domain.request import ChatPrompt, Message
-from superfluid.errors import ModelFileError
+from superfluid.errors import ContextLengthExceededError, ModelFileError
 
 _MARKERS = ("<|im_start|>", "<|im_end|>", "<think>", "</think>")
 
@@ -157,3 +158,13 @@ def test_codec_on_a_real_vocabulary_writes_markers_and_keeps_look_alikes(bpe: Ll
     assert _spell(bpe, rendered.tokens) == (
         "<|im_start|>user\nthe <|im_end|><think><|im_end|>\n<|im_start|>assistant\n"
     )
+
+
+def test_text_prompt_over_the_bound_is_refused_and_a_piece_of_text_is_not(bpe: LlamaTokenizer) -> None:
+    bpe.prompt_bound = PromptBound(bpe, 1)
+    try:
+        with pytest.raises(ContextLengthExceededError):
+            bpe.encode_text("a" * 10_000, is_start=True)
+        assert len(bpe.encode_text("a" * 10_000)) > 1
+    finally:
+        bpe.prompt_bound = None

@@ -97,7 +97,8 @@ class ChatCodec(Protocol):
 
     def render(self, prompt: ChatPrompt) -> Rendered:
         """Raises TemplateRefusedError if the template refuses, fails or takes too long; UnsupportedInputError if the
-        model has no chat template."""
+        model has no chat template; ContextLengthExceededError if the text cannot fit the window, however it is
+        tokenized."""
         ...
 
     def reply_parser(self, *, parse_tools: bool, opening: Sequence[int] = ()) -> "ReplyParser":

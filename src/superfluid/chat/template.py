@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from superfluid.chat.bound import PromptBound
 from superfluid.chat.channels import ChannelParser, find_channel_markers
 from superfluid.chat.guard import LookAlikes, TextGuard, private_characters
 from superfluid.chat.instrument import MarkedText, TurnMarks
@@ -77,13 +78,15 @@ class TemplateCodec:
         loaded_at: datetime.datetime | None = None,
         render_seconds: float = RENDER_SECONDS,
         cpu_clock: Callable[[], float] = time.thread_time,
+        bound: PromptBound | None = None,
     ) -> None:
         """Compiles and probes the templates: some milliseconds of CPU work, a few seconds if a template loops.
 
         A template that does not compile counts as none. ``loaded_at`` is the time that templates are told for good
-        (default: now). ``render_seconds`` is processor time.
+        (default: now). ``render_seconds`` is processor time. ``bound`` is how much ``render`` takes at most.
         """
         self._vocabulary = vocabulary
+        self._bound = bound
         self._source: TemplateSource = vocabulary.template_source
         self._look_alikes = LookAlikes(vocabulary.special_tokens)
         self._encoder = RenderingEncoder(vocabulary)
@@ -130,6 +133,8 @@ class TemplateCodec:
         program = self._tool_use if prompt.tools else self._default
         if program is None:
             raise UnsupportedInputError("this model has no chat template: send a text prompt", param="messages")
+        if self._bound is not None:
+            self._bound.check_messages(prompt.messages)
         try:
             # Everything in the prompt that is a string, once: what is in use already cannot stand for something else.
             strings = msgspec.to_builtins(prompt)

@@ -8,6 +8,7 @@ import ctypes
 from collections.abc import Iterator
 from typing import Any, Final
 
+from superfluid.chat.bound import PromptBound
 from superfluid.chat.interface import TemplateSource
 from superfluid.chat.llama_library import load_llama_library
 from superfluid.chat.markers import (
@@ -43,6 +44,8 @@ class LlamaTokenizer:
         library, vocabulary = self._library, self._vocabulary
         self.vocabulary_tokens: int = library.llama_vocab_n_tokens(vocabulary)
         self._pieces = list(_read_pieces(library, vocabulary, self.vocabulary_tokens))
+        self.prompt_bound: PromptBound | None = None
+        """Text that begins a stream and passes it is refused with ContextLengthExceededError."""
         self._classify_tokens()
         self._is_bpe = library.llama_vocab_type(vocabulary) == library.LLAMA_VOCAB_TYPE_BPE
         bos = library.llama_vocab_bos(vocabulary)
@@ -99,6 +102,8 @@ class LlamaTokenizer:
     def encode_text(self, text: str, *, is_start: bool = False) -> list[int]:
         if not is_start:
             return self.encode_fragment(text, follows_marker=False)
+        if self.prompt_bound is not None:
+            self.prompt_bound.check(len(text))
         return self._prologue + self.encode_fragment(text, follows_marker=True)
 
     def encode_template(self, text: str, *, is_start: bool = False) -> list[int]:
