@@ -2,7 +2,7 @@
 
 import pytest
 
-from superfluid.worker.process import WorkerExit, scrub_environment
+from superfluid.worker.process import WorkerExit, scrub_environment, worker_environment
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,10 @@ def test_variables_that_look_like_credentials_are_left_out(name: str) -> None:
 @pytest.mark.parametrize("name", ["HOME", "OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM", "SUPERFLUID_LLAMA_LIB", "KEYS"])
 def test_other_variables_are_kept(name: str) -> None:
     assert scrub_environment({name: "x"}) == {name: "x"}
+
+
+def test_worker_inherits_no_credential_and_calls_no_debugger_when_it_aborts() -> None:
+    assert worker_environment({"HF_TOKEN": "x", "PATH": "/bin"}) == {"PATH": "/bin", "GGML_NO_BACKTRACE": "1"}
 
 
 def test_exit_says_signal_code_or_fault() -> None:

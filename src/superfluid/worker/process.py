@@ -35,6 +35,15 @@ def scrub_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not _SECRET_NAME.search(name)}
 
 
+def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a worker inherits.
+
+    An aborting llama.cpp would call a debugger to print its stack: that takes a second in which streams stand still,
+    and buries the line that names the cause.
+    """
+    return scrub_environment(environment) | {"GGML_NO_BACKTRACE": "1"}
+
+
 class WorkerExit(NamedTuple):
     """How a worker ended. ``return_code`` is negative for a signal, ``None`` if the process could not be reaped.
 
@@ -108,7 +117,7 @@ class WorkerProcess:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env=scrub_environment(environment),
+            env=worker_environment(environment),
             pass_fds=(theirs.fileno(),),
             start_new_session=True,
         )
