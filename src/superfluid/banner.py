@@ -1,6 +1,7 @@
 """What ``superfluid serve`` prints for the person who started it. Runs in the daemon."""
 
 import json
+import os
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -11,7 +12,7 @@ from superfluid.version import __version__
 
 
 def announce_loading(stream: TextIO, model: str | None) -> None:
-    print(f"superfluid {__version__}: loading {model or 'the default model'}", file=stream, flush=True)
+    _print(f"superfluid {__version__}: loading {model or 'the default model'}", stream)
 
 
 def announce_ready(
@@ -20,7 +21,18 @@ def announce_ready(
     """Where the server is, what it serves, what that takes, and a line to try."""
     url = base_url(host, port)
     text = ready_text(model.model_id, model.facts, url, has_key=has_key, session_lines=session_lines)
-    print(text, file=stream, flush=True)
+    _print(text, stream)
+
+
+def _print(text: str, stream: TextIO) -> None:
+    try:
+        print(text, file=stream, flush=True)
+    except BrokenPipeError:
+        # A reader that has gone (`superfluid serve | head -3`) is no reason to stop serving. What it did not take would
+        # be written again at exit, and turn the exit code into a failure.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def base_url(host: str, port: int) -> str:
