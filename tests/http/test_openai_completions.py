@@ -15,7 +15,7 @@ from superfluid.domain.reply import (
     TokenLogprob,
 )
 from superfluid.domain.request import GenerationRequest, SamplingOverrides, TextPrompt, TokenPrompt
-from superfluid.errors import CallerError
+from superfluid.errors import CallerError, ContextLengthExceededError
 from superfluid.http.collect import CollectedReply, ReplyProgress
 from superfluid.http.dialect import Opening
 from superfluid.http.openai_completions import CompletionExchange, CompletionsDialect
@@ -140,3 +140,9 @@ def test_stream_echoes_then_writes_deltas_with_rising_offsets_and_ends_with_usag
 
 def test_stream_without_echo_begins_with_the_first_text() -> None:
     assert _parse(stream=True).stream_writer(OPENING, ReplyProgress()).begin() == b""
+
+
+def test_error_about_the_length_of_a_conversation_names_the_prompt_here() -> None:
+    error = ContextLengthExceededError("too long", param="messages")
+    body = msgspec.json.decode(CompletionsDialect().error_body(error))["error"]
+    assert (body["param"], body["code"]) == ("prompt", "context_length_exceeded")

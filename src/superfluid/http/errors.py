@@ -75,10 +75,10 @@ def retry_headers(error: errors.SuperfluidError) -> list[tuple[bytes, bytes]]:
     return [(b"retry-after", b"%d" % RETRY_AFTER_SECONDS)] if error.is_retryable else []
 
 
-def openai_error_body(error: errors.SuperfluidError) -> bytes:
-    """The whole body of a refused request."""
+def openai_error_body(error: errors.SuperfluidError, *, param: str | None = None) -> bytes:
+    """The whole body of a refused request. ``param`` replaces the error's."""
     row = error_row(error)
-    members = {"message": error.message, "type": row.openai_type, "param": error.param, "code": row.code}
+    members = {"message": error.message, "type": row.openai_type, "param": param or error.param, "code": row.code}
     return msgspec.json.encode({"error": members})
 
 

@@ -1,5 +1,6 @@
 """The chat dialect of OpenAI: ``POST /v1/chat/completions`` translated into requests, and its whole answers. Pure."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -118,9 +119,9 @@ def _reply_count(count: int | None) -> int:
 
 
 def _logprobs(fields: ChatBody) -> int | None:
-    check_range("top_logprobs", fields.top_logprobs, 0, MAX_TOP_LOGPROBS)
+    check_range("top_logprobs", fields.top_logprobs, 0, math.inf)
     if fields.logprobs:
-        return fields.top_logprobs or 0
+        return min(fields.top_logprobs or 0, MAX_TOP_LOGPROBS)
     if fields.top_logprobs:
         raise InvalidValueError("top_logprobs needs logprobs to be true", param="top_logprobs")
     return None

@@ -65,7 +65,8 @@ class CompletionsDialect:
         )
 
     def error_body(self, error: SuperfluidError) -> bytes:
-        return openai_error_body(error)
+        # Below, prompts have no field names but those of conversations.
+        return openai_error_body(error, param="prompt" if error.param == "messages" else error.param)
 
 
 class CompletionExchange(Struct, frozen=True, kw_only=True):
