@@ -9,7 +9,7 @@ from superfluid.cli.commands import Command, Flag
 
 
 def pull_command() -> click.Command:
-    """The command, built anew. It is not on the help page: it serves scripts and set-ups."""
+    """The command, built anew."""
     return Command(
         "pull",
         callback=_pull,
@@ -23,7 +23,7 @@ def pull_command() -> click.Command:
             ),
         ],
         options_metavar="[FLAGS]",
-        hidden=True,
+        short_help="Fetch a model ahead of time.",
         help=(
             "Fetch MODEL, check it and print the path of its first file.\n\n"
             "MODEL is what `serve` takes; left out, it is the embedded model."
