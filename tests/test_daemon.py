@@ -1,0 +1,287 @@
+"""The whole daemon as its users meet it: started, talked to over HTTP, disturbed, and ended."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import OpenAI
+from tests.fixtures.command_line import COMMAND, clean_environment, run_superfluid
+from tests.fixtures.http_daemon import CHAT, Background, HttpDaemon, signal_once, streamed_text, wait_until
+from tests.fixtures.tiny_gguf import write_tiny_model
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+CALL = 'Let me look.\n<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+
+
+def write_script(directory: Path, **script: Any) -> str:
+    path = directory / "script.json"
+    path.write_text(json.dumps(script))
+    return str(path)
+
+
+@pytest.fixture
+def slow_daemon(tmp_path: Path) -> Iterator[HttpDaemon]:
+    """Babbles at 200 tokens a second on two lanes; two more requests may wait."""
+    script = write_script(tmp_path, replies=[{"when": "forecast", "text": CALL}, {"text": None}], step_seconds=0.005)
+    options = ("--runtime", "fake", "--max-batch", "2", "--max-queue", "2", "--worker-timeout", "0.5")
+    with HttpDaemon(tmp_path, script, *options, environment={"HF_TOKEN": "hf_secret", "PLAIN": "kept"}) as daemon:
+        yield daemon
+
+
+# ---- start
+
+
+def test_daemon_says_that_it_is_loading_until_it_is_ready(tmp_path: Path) -> None:
+    script = write_script(tmp_path, load_seconds=1.0)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    daemon = HttpDaemon(tmp_path, script, "--runtime", "fake", port=port)
+    try:
+        wait_until(lambda: _connects(port))
+        assert daemon.get("/health")[0] == 503
+        status, answer = daemon.chat("hi")
+        assert (status, answer["error"]["code"]) == (503, "model_loading")
+        wait_until(lambda: daemon.get("/health")[0] == 200)
+        assert daemon.chat("hi", max_tokens=1)[0] == 200
+    finally:
+        daemon.process.kill()
+        daemon.process.wait()
+
+
+def _connects(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_taken_port_ends_the_start_with_1_and_names_the_address(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ended = run_superfluid("serve", "--runtime", "fake", "--no-sessions", "--http", address, home=tmp_path)
+    assert ended.returncode == 1
+    assert f"error: cannot listen on {address}: Address already in use\n" in ended.stderr
+
+
+def test_file_that_aborts_llama_cpp_ends_the_worker_and_is_reported_with_its_last_words(tmp_path: Path) -> None:
+    """The header reads well, but two tokens have the same text: llama.cpp gives up with an assertion."""
+    path = write_tiny_model(tmp_path / "twins.gguf")
+    length = (1).to_bytes(8, "little")
+    path.write_bytes(path.read_bytes().replace(length + b"e" + length, length + b"f" + length, 1))
+    ended = run_superfluid("serve", str(path), "--no-sessions", "--port", "0", home=tmp_path)
+    assert ended.returncode == 1
+    error = ended.stderr.strip().splitlines()[-1]
+    assert error.startswith("error: The model's process died of SIGABRT while loading the model.")
+    assert "GGML_ASSERT" in error
+
+
+def test_library_that_is_none_is_refused_with_1(tmp_path: Path) -> None:
+    (tmp_path / "libllama.so").write_text("no library")
+    (tmp_path / "libllama.dylib").write_text("no library")
+    model = write_tiny_model(tmp_path / "tiny.gguf")
+    environment = {"SUPERFLUID_LLAMA_LIB": str(tmp_path)}
+    ended = run_superfluid("serve", str(model), "--no-sessions", "--port", "0", home=tmp_path, environment=environment)
+    assert ended.returncode == 1
+    assert f"error: the libllama in {tmp_path} is refused" in ended.stderr
+
+
+def test_daemon_whose_output_nobody_reads_serves_and_ends_with_0(tmp_path: Path) -> None:
+    command = [*COMMAND, "serve", "--runtime", "fake", "--no-sessions", "--http", "127.0.0.1:0"]
+    environment = clean_environment(tmp_path)
+    log = tmp_path / "log"
+    with log.open("wb") as stderr, subprocess.Popen(command, env=environment, stdout=-1, stderr=stderr) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        wait_until(lambda: "the model is loaded" in log.read_text())
+        process.terminate()
+        assert process.wait(20) == 0
+
+
+@on_linux
+def test_worker_environment_holds_no_credential(slow_daemon: HttpDaemon) -> None:
+    environment = Path(f"/proc/{slow_daemon.worker_pid()}/environ").read_bytes().split(b"\0")
+    assert b"PLAIN=kept" in environment
+    assert b"HF_TOKEN" not in {entry.partition(b"=")[0] for entry in environment}
+
+
+# ---- requests
+
+
+def test_call_of_a_tool_reaches_the_openai_client_whole_and_in_pieces(slow_daemon: HttpDaemon) -> None:
+    client = OpenAI(base_url=f"http://127.0.0.1:{slow_daemon.port}/v1", api_key="none")
+    asked: dict[str, Any] = {
+        "model": "fake", "messages": [{"role": "user", "content": "forecast"}], "tools": [TOOL],
+    }  # fmt: skip
+    whole = client.chat.completions.create(**asked).choices[0]
+    assert (whole.finish_reason, whole.message.content) == ("tool_calls", "Let me look.")
+    (call,) = whole.message.tool_calls
+    assert (call.function.name, json.loads(call.function.arguments)) == ("weather", {"city": "Oslo"})
+    deltas = [chunk.choices[0].delta for chunk in client.chat.completions.create(**asked, stream=True)]
+    calls = [entry.function for delta in deltas for entry in delta.tool_calls or []]
+    assert [entry.name for entry in calls if entry.name] == ["weather"]
+    assert json.loads("".join(entry.arguments or "" for entry in calls)) == {"city": "Oslo"}
+
+
+def test_request_over_the_queues_bound_is_told_to_come_back(slow_daemon: HttpDaemon) -> None:
+    running = [Background(lambda: slow_daemon.chat("x", max_tokens=100)) for _ in range(4)]
+    wait_until(lambda: slow_daemon.metric("superfluid_queue_depth") == 2)
+    with slow_daemon.request("POST", CHAT, slow_daemon.chat_body("x", max_tokens=1)) as response:
+        assert (response.status, response.headers["retry-after"]) == (503, "1")
+        assert json.loads(response.read())["error"]["code"] == "queue_full"
+    assert [call.result()[0] for call in running] == [200] * 4
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_client_that_hangs_up_frees_its_lane(slow_daemon: HttpDaemon, is_stream: bool) -> None:
+    with socket.create_connection(("127.0.0.1", slow_daemon.port)) as client:
+        body = json.dumps(slow_daemon.chat_body("x", stream=is_stream, max_tokens=5000)).encode()
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+        client.sendall(head.encode() + body)
+        wait_until(lambda: slow_daemon.metric("superfluid_lanes_active") == 1)
+    wait_until(lambda: slow_daemon.metric("superfluid_lanes_active") == 0, seconds=1)
+
+
+def test_every_answer_has_its_line_in_the_access_log(slow_daemon: HttpDaemon) -> None:
+    slow_daemon.chat("x", max_tokens=3)
+    slow_daemon.stream("x", max_tokens=3)
+    lines = [line.partition("<-- ")[2] for line in slow_daemon.log.splitlines() if "<-- " in line]
+    assert [line.split(" model=")[0] for line in lines] == [f"200 POST {CHAT}", f"200 POST {CHAT} (stream)"]
+    assert all(line.endswith("finish=length") for line in lines)
+
+
+# ---- a worker that goes
+
+
+@on_linux
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_stream_goes_on_behind_a_worker_that_was_lost(slow_daemon: HttpDaemon, number: signal.Signals) -> None:
+    asked: dict[str, Any] = {"max_tokens": 60, "temperature": 0.8, "seed": 3}
+    expected = slow_daemon.reply("x", **asked)
+    disturb = signal_once(slow_daemon.worker_pid(), number, at=3)
+    frames = slow_daemon.stream("x", on_text=disturb, **asked)
+    assert streamed_text(frames) == expected
+    assert frames[-1]["usage"]["completion_tokens"] == 60
+    assert slow_daemon.metric("superfluid_worker_respawns_total") == 1
+
+
+def test_worker_that_dies_at_every_step_ends_in_a_typed_error_and_serving_goes_on(tmp_path: Path) -> None:
+    script = write_script(tmp_path, crash_step=1)
+    with HttpDaemon(tmp_path, script, "--runtime", "fake") as daemon:
+        status, answer = daemon.chat("x")
+        assert (status, answer["error"]["code"]) == (500, "worker_failed")
+        assert daemon.get("/health")[0] == 503
+        assert daemon.get("/v1/models")[0] == 200
+        assert daemon.end(signal.SIGTERM) == 0
+
+
+# ---- the end
+
+
+@pytest.mark.parametrize(
+    "signals",
+    [[signal.SIGTERM], [signal.SIGUSR1], [signal.SIGINT], [signal.SIGTERM, signal.SIGTERM]],
+    ids=lambda signals: "+".join(number.name for number in signals),
+)
+def test_signal_lets_streams_finish_and_takes_no_more(slow_daemon: HttpDaemon, signals: list[signal.Signals]) -> None:
+    running = Background(lambda: slow_daemon.stream("x", max_tokens=150))
+    wait_until(lambda: slow_daemon.metric("superfluid_lanes_active") == 1)
+    worker = slow_daemon.worker_pid() if sys.platform == "linux" else 0
+    assert slow_daemon.end(*signals) == 0
+    assert running.result()[-1]["choices"][0]["finish_reason"] == "length"
+    assert not _connects(slow_daemon.port)
+    assert not _is_running(worker)
+
+
+def test_second_ctrl_c_ends_streams_with_an_error(slow_daemon: HttpDaemon) -> None:
+    running = Background(lambda: slow_daemon.stream("x", max_tokens=5000))
+    wait_until(lambda: slow_daemon.metric("superfluid_lanes_active") == 1)
+    assert slow_daemon.end(signal.SIGINT, signal.SIGINT) == 0
+    assert running.result()[-1]["error"]["code"] == "shutting_down"
+
+
+def test_drain_that_takes_too_long_ends_streams_with_an_error(tmp_path: Path) -> None:
+    script = write_script(tmp_path, step_seconds=0.005)
+    with HttpDaemon(tmp_path, script, "--runtime", "fake", "--drain-timeout", "1") as daemon:
+        running = Background(lambda: daemon.stream("x", max_tokens=5000))
+        wait_until(lambda: daemon.metric("superfluid_lanes_active") == 1)
+        assert daemon.end(signal.SIGTERM) == 0
+        assert running.result()[-1]["error"]["code"] == "shutting_down"
+
+
+def _is_running(pid: int) -> bool:
+    """Whether the process is there and no zombie. Pid 0 is nobody."""
+    try:
+        return pid > 0 and ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+
+
+# ---- a real model, in exact mode
+
+
+SYSTEM = "You keep the archive of a small harbour town and answer in one sentence. " * 20
+
+
+@pytest.fixture(scope="module")
+def exact_daemon(tmp_path_factory: pytest.TempPathFactory, smollm2_path: Path) -> Iterator[HttpDaemon]:
+    options = ("--max-context", "1024", "--flash-attn", "off", "--worker-timeout", "2")
+    home = tmp_path_factory.mktemp("exact")
+    with HttpDaemon(home, str(smollm2_path), *options, model=smollm2_path.stem) as daemon:
+        yield daemon
+
+
+def test_clients_that_share_a_prefix_compute_it_once_and_get_the_cold_texts(exact_daemon: HttpDaemon) -> None:
+    """The first request is cold; the same one, warm and among seven others, says the same."""
+    questions = [f"What lies in drawer {number}?" for number in range(8)]
+    bodies = [
+        exact_daemon.chat_body(question, max_tokens=24, temperature=0, messages=_with_system(question))
+        for question in questions
+    ]
+    cold = _text(_post(exact_daemon, bodies[0]))
+    prompt_tokens = _post(exact_daemon, {**bodies[0], "max_tokens": 1})["usage"]["prompt_tokens"]
+    before = exact_daemon.metric("superfluid_prefill_tokens_total")
+    running = [Background(lambda body=body: _post(exact_daemon, body)) for body in bodies]  # type: ignore[misc]
+    answers = [call.result() for call in running]
+    assert _text(answers[0]) == cold
+    assert min(answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in answers) > prompt_tokens * 0.9
+    assert exact_daemon.metric("superfluid_prefill_tokens_total") - before < prompt_tokens * 1.2
+    assert [_text(_post(exact_daemon, body)) for body in bodies] == [_text(answer) for answer in answers]
+
+
+@on_linux
+def test_stream_of_a_real_model_goes_on_with_the_same_text_behind_a_killed_worker(exact_daemon: HttpDaemon) -> None:
+    asked: dict[str, Any] = {"max_tokens": 60, "temperature": 0}
+    expected = exact_daemon.reply("Tell me about a fisherman.", **asked)
+    disturb = signal_once(exact_daemon.worker_pid(), signal.SIGKILL, at=5)
+    assert streamed_text(exact_daemon.stream("Tell me about a fisherman.", on_text=disturb, **asked)) == expected
+
+
+def test_health_answers_while_a_prompt_is_read(exact_daemon: HttpDaemon) -> None:
+    reading = Background(lambda: exact_daemon.chat("thing " * 900, max_tokens=1))
+    wait_until(lambda: exact_daemon.metric("superfluid_lanes_active") == 1)
+    assert exact_daemon.get("/health")[0] == 200
+    assert exact_daemon.metric("superfluid_lanes_active") == 1, "the prompt was read before the page was asked for"
+    assert reading.result()[0] == 200
+
+
+def _with_system(question: str) -> list[dict[str, str]]:
+    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}]
+
+
+def _post(daemon: HttpDaemon, body: dict[str, Any]) -> dict[str, Any]:
+    with daemon.request("POST", CHAT, body) as response:
+        answer: dict[str, Any] = json.loads(response.read())
+    assert "choices" in answer, answer
+    return answer
+
+
+def _text(answer: dict[str, Any]) -> str:
+    text: str = answer["choices"][0]["message"]["content"]
+    return text
