@@ -1,5 +1,6 @@
 """The fake engine's own promises, beyond the contract it shares with llama.cpp."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -70,5 +71,6 @@ engine.step([Row(0, 2, np.array([7], np.int32))])
 
 def test_crash_token_kills_the_process_once(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _CRASH, str(tmp_path / "crashed")]
-    assert subprocess.run(command, check=False, capture_output=True).returncode < 0
-    assert subprocess.run(command, check=False, capture_output=True).returncode == 0
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    assert subprocess.run(command, check=False, capture_output=True, env=environment).returncode < 0
+    assert subprocess.run(command, check=False, capture_output=True, env=environment).returncode == 0

@@ -263,3 +263,16 @@ def test_engine_log_is_dropped_unless_kept(tiny_path: Path, caplog: pytest.LogCa
     _open(tiny_path, lanes=1, is_log_kept=True).close()
     assert "llama_context" in caplog.text
     assert {record.name for record in caplog.records} == {"superfluid_daemon::engine"}
+
+
+def test_split_model_generates_what_the_whole_one_does(tmp_path: Path) -> None:
+    whole = write_tiny_model(tmp_path / "whole.gguf")
+    write_tiny_model(tmp_path / "parts.gguf", tensors_per_part=15)
+    parts = sorted(tmp_path.glob("parts-*-of-00003.gguf"))
+    assert len(parts) == 3
+    texts = []
+    for path in (whole, parts[0]):
+        engine = _open(path, lanes=1)
+        texts.append(greedy(engine, 0, feed(engine, 0, prompt(20)), 16))
+        engine.close()
+    assert texts[0] == texts[1]

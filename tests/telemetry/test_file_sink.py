@@ -1,15 +1,20 @@
 """Rotating log files: names, rotation, retention, and what happens when writing fails."""
 
+import contextlib
 import os
+import re
 import stat
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from superfluid.telemetry import file_sink
 from superfluid.telemetry.file_sink import RotatingFileSink
+
+NOBODY = 65534
 
 
 def names(directory: Path) -> list[str]:
@@ -122,11 +127,25 @@ def test_sink_after_close_counts_what_it_is_given(tmp_path: Path) -> None:
     assert sink.dropped_lines == 1
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_directory_without_permission_raises(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(PermissionError):
-        RotatingFileSink(tmp_path, print)
+@contextlib.contextmanager
+def as_nobody() -> Iterator[None]:
+    """Root may write anywhere: for as long as this lasts it is somebody else."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+
+
+def test_directory_without_permission_raises() -> None:
+    # Not below pytest's directories, which nobody but their owner can enter.
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o555)
+        with as_nobody(), pytest.raises(PermissionError, match=re.escape(f"{directory}/superfluid.0.jsonl")):
+            RotatingFileSink(Path(directory), print)
 
 
 def test_path_that_is_no_directory_raises(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from superfluid.domain.statistics import DurationHistogram, ModelStatistics
+from superfluid.domain.statistics import DurationHistogram, ModelStatistics, SessionStatistics
 from superfluid.telemetry.metrics import MetricsPage, node_name
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0)
@@ -73,6 +73,30 @@ def test_scalar_has_its_type_and_is_printed_as_an_integer(name: str, kind: str, 
     lines = page().splitlines()
     assert f"# TYPE {name} {kind}" in lines
     assert f"{name} {value}" in lines
+
+
+def test_page_tells_the_session_stores_size_and_work_if_there_is_one() -> None:
+    sessions = SessionStatistics(
+        sessions_open=3,
+        store_bytes=8192,
+        store_used_bytes=4096,
+        commits_total=7,
+        failed_commits_total=1,
+        events_total=20,
+        last_commit_seconds=0.25,
+    )
+    lines = MetricsPage(lambda: STATISTICS, lambda: 6, "box", lambda: sessions)()[0].decode().splitlines()
+    told = [line for line in lines if line.startswith(("superfluid_store", "superfluid_sessions"))]
+    assert told == [
+        "superfluid_store_commits_total 7",
+        "superfluid_store_failed_commits_total 1",
+        "superfluid_store_events_total 20",
+        "superfluid_sessions_open 3",
+        "superfluid_store_bytes 8192",
+        "superfluid_store_used_bytes 4096",
+        "superfluid_store_commit_seconds 0.25",
+    ]
+    assert "superfluid_store" not in page()
 
 
 def test_queue_depth_has_all_four_classes() -> None:
