@@ -10,6 +10,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 
 from superfluid.clock import Clock
 from superfluid.config import SessionsConfig
+from superfluid.domain.statistics import SessionStatistics
 from superfluid.errors import ModelLoadingError
 from superfluid.http.server import bind_listener
 from superfluid.native.postcard import body_codec
@@ -22,7 +23,6 @@ from superfluid.sessions.log import SessionLog
 from superfluid.sessions.retention import RetentionSweeper
 from superfluid.sessions.text import SessionText
 from superfluid.store.directory import SessionsDirectory
-from superfluid.store.interface import StoreStatistics
 from superfluid.store.sqlite import SqliteStore
 from superfluid.web.server import WebServer
 from superfluid.web.token import TOKEN_FILE, mint_token, write_token
@@ -40,7 +40,7 @@ class SessionStack:
         # The address first, so that a taken one leaves no trace.
         self._web_listener = None if config.web is None else bind_listener(*config.web)
         self._directory = SessionsDirectory(config.directory)
-        self._store = SqliteStore(self._directory.store_path)
+        self._store = self._open_store()
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="store-reader")
         self._log = SessionLog(self._store, body_codec(), clock=clock, reader=self._reader)
         self._text: SessionText | None = None
@@ -48,6 +48,13 @@ class SessionStack:
         self._web: WebServer | None = None
         self._web_task: asyncio.Task[None] | None = None
         self._retention: RetentionSweeper | None = None
+
+    def _open_store(self) -> SqliteStore:
+        store = SqliteStore(self._directory.store_path)
+        size = store.statistics()
+        facts = {"sessions_made": size.sessions_total, "bytes": size.file_bytes, "used_bytes": size.used_bytes}
+        logger.info("the session store is open", extra={"fields": {"path": str(self._directory.path), **facts}})
+        return store
 
     @property
     def token_path(self) -> str:
@@ -60,8 +67,17 @@ class SessionStack:
             lines.append(f"session API for programs and pages on {self._web.url}; token in {self.token_path}")
         return lines
 
-    def statistics(self) -> StoreStatistics:
-        return self._store.statistics()
+    def statistics(self) -> SessionStatistics:
+        store = self._store.statistics()
+        return SessionStatistics(
+            sessions_open=self._log.open_sessions,
+            store_bytes=store.file_bytes,
+            store_used_bytes=store.used_bytes,
+            commits_total=store.commits_total,
+            failed_commits_total=store.failed_commits_total,
+            events_total=store.events_total,
+            last_commit_seconds=store.last_commit_seconds,
+        )
 
     async def serve(
         self,

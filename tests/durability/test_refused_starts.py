@@ -9,6 +9,7 @@ import apsw
 from tests.fixtures.command_line import COMMAND, clean_environment, run_superfluid
 from tests.fixtures.live_daemon import LiveDaemon
 
+from superfluid.native import requests, responses
 from superfluid.store.sqlite import SqliteStore
 
 SERVE = ("serve", "--runtime", "fake", "--no-tui", "--http", "127.0.0.1:0")
@@ -114,6 +115,21 @@ def test_directory_of_a_killed_server_is_free_again(tmp_path: Path) -> None:
         daemon.start()
         with daemon.client() as client:
             assert client.create() == 1
+
+
+def test_start_logs_the_stores_size_and_metrics_tell_it(tmp_path: Path) -> None:
+    with LiveDaemon(tmp_path) as daemon:
+        with daemon.client() as client:
+            client.create()
+        daemon.kill()
+        daemon.start()
+        with daemon.client() as client:
+            reply = client.ask(requests.Metrics())
+        assert isinstance(reply, responses.Text)
+        sizes = [line.split()[1] for line in reply.text.splitlines() if line.startswith("superfluid_store_bytes ")]
+        assert int(sizes[0]) > 4096
+        (line,) = [line for line in daemon.log.splitlines() if "the session store is open" in line][1:]
+        assert "sessions_made=1" in line
 
 
 def test_store_is_private_whatever_the_umask(tmp_path: Path) -> None:

@@ -40,3 +40,18 @@ class ModelStatistics(Struct, frozen=True, kw_only=True):
     host_cache_entries: int
     tick_wall_seconds: float
     first_token: DurationHistogram
+
+
+class SessionStatistics(Struct, frozen=True, kw_only=True):
+    """What is kept of sessions. ``sessions_open`` are held in memory; counters (``*_total``) are those of this start.
+
+    ``store_bytes`` is what the store's files take, ``store_used_bytes`` what of them holds something.
+    """
+
+    sessions_open: int
+    store_bytes: int
+    store_used_bytes: int
+    commits_total: int
+    failed_commits_total: int
+    events_total: int
+    last_commit_seconds: float

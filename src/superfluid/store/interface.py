@@ -100,9 +100,11 @@ CommitCallback = Callable[[Sequence[SuperfluidError | None]], None]
 class StoreStatistics(Struct, frozen=True):
     """Counters since the start, and sizes.
 
-    ``file_bytes`` is what the files take, ``used_bytes`` what of them holds something: erased pages are used again.
+    ``sessions_total`` are those ever made, dropped ones included. ``file_bytes`` is what the files take, ``used_bytes``
+    what of them holds something: erased pages are used again.
     """
 
+    sessions_total: int
     commits_total: int
     batches_total: int
     events_total: int

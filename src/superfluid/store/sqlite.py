@@ -168,7 +168,7 @@ class SqliteStore:
         )
 
     def statistics(self) -> StoreStatistics:
-        return self._writer.statistics()
+        return self._writer.statistics(self._last_session)
 
     def close(self) -> None:
         if self._is_closed:

@@ -82,9 +82,10 @@ class StoreWriter:
         else:
             self._queue.put((batches, done))
 
-    def statistics(self) -> StoreStatistics:
+    def statistics(self, sessions_total: int) -> StoreStatistics:
         file_bytes = self._measure_files()
         return StoreStatistics(
+            sessions_total=sessions_total,
             commits_total=self._commits,
             batches_total=self._batches,
             events_total=self._events,

@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from superfluid.domain.request import QosClass
-from superfluid.domain.statistics import DurationHistogram, ModelStatistics
+from superfluid.domain.statistics import DurationHistogram, ModelStatistics, SessionStatistics
 
 CONTENT_TYPE = "text/plain; version=0.0.4"
 QOS_LABELS = {
@@ -34,6 +34,17 @@ _GAUGES: dict[str, tuple[str, Callable[[ModelStatistics], int]]] = {
     "prefill_budget_tokens": ("Prompt tokens that a tick may evaluate now.", lambda s: s.prefill_budget_tokens),
     "decode_grant_tokens": ("Tokens that a lane may generate in a tick now.", lambda s: s.decode_grant_tokens),
 }
+_SESSION_COUNTERS: dict[str, tuple[str, Callable[[SessionStatistics], int]]] = {
+    "store_commits": ("Transactions of the session store.", lambda s: s.commits_total),
+    "store_failed_commits": ("Transactions that the disk refused.", lambda s: s.failed_commits_total),
+    "store_events": ("Session records written.", lambda s: s.events_total),
+}
+_SESSION_GAUGES: dict[str, tuple[str, Callable[[SessionStatistics], float]]] = {
+    "sessions_open": ("Sessions held in memory.", lambda s: s.sessions_open),
+    "store_bytes": ("Size of the session store's files.", lambda s: s.store_bytes),
+    "store_used_bytes": ("What of the session store holds something.", lambda s: s.store_used_bytes),
+    "store_commit_seconds": ("How long the last transaction took.", lambda s: s.last_commit_seconds),
+}
 
 
 def node_name(environment: Mapping[str, str], hostname: str) -> str:
@@ -44,12 +55,19 @@ def node_name(environment: Mapping[str, str], hostname: str) -> str:
 class MetricsPage:
     """Calling it gives the page and its content type. Cheap (well under 5 ms); does not block.
 
-    ``statistics`` is that of the default model, ``dropped`` counts log lines that were lost.
+    ``statistics`` is that of the default model, ``dropped`` counts log lines that were lost. ``sessions`` gives
+    ``None`` where no sessions are kept.
     """
 
-    def __init__(self, statistics: Callable[[], ModelStatistics], dropped: Callable[[], int], node: str) -> None:
+    def __init__(
+        self,
+        statistics: Callable[[], ModelStatistics],
+        dropped: Callable[[], int],
+        node: str,
+        sessions: Callable[[], SessionStatistics | None] = lambda: None,
+    ) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
-        self.registry.register(_StatisticsCollector(statistics, dropped, node))
+        self.registry.register(_StatisticsCollector(statistics, dropped, node, sessions))
 
     def __call__(self) -> tuple[bytes, str]:
         return render(self.registry), CONTENT_TYPE
@@ -58,10 +76,17 @@ class MetricsPage:
 class _StatisticsCollector(Collector):
     """All families from one reading, so that they agree with each other."""
 
-    def __init__(self, statistics: Callable[[], ModelStatistics], dropped: Callable[[], int], node: str) -> None:
+    def __init__(
+        self,
+        statistics: Callable[[], ModelStatistics],
+        dropped: Callable[[], int],
+        node: str,
+        sessions: Callable[[], SessionStatistics | None],
+    ) -> None:
         self._statistics = statistics
         self._dropped = dropped
         self._node = node
+        self._sessions = sessions
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: registering must not read statistics that are not there yet."""
@@ -73,6 +98,8 @@ class _StatisticsCollector(Collector):
             yield CounterMetricFamily(_PREFIX + name, text, value=read(statistics))
         for name, (text, read) in _GAUGES.items():
             yield GaugeMetricFamily(_PREFIX + name, text, value=read(statistics))
+        if (sessions := self._sessions()) is not None:
+            yield from _session_families(sessions)
         yield _queue_depth(statistics)
         yield _first_token(statistics.first_token)
         yield self._node_info()
@@ -84,6 +111,13 @@ class _StatisticsCollector(Collector):
         family = GaugeMetricFamily(_PREFIX + "node_info", "Always 1; names the node.", labels=["host"])
         family.add_metric([self._node], 1)
         return family
+
+
+def _session_families(sessions: SessionStatistics) -> Iterator[Metric]:
+    for name, (text, count) in _SESSION_COUNTERS.items():
+        yield CounterMetricFamily(_PREFIX + name, text, value=count(sessions))
+    for name, (text, read) in _SESSION_GAUGES.items():
+        yield GaugeMetricFamily(_PREFIX + name, text, value=read(sessions))
 
 
 def _queue_depth(statistics: ModelStatistics) -> Metric:
