@@ -249,6 +249,22 @@ async def test_log_that_is_shorter_than_its_row_says_is_found_out(core: SessionC
         assert len(await again.sessions.read(other, 0)) == 3
 
 
+@pytest.mark.parametrize(
+    "damage", ["base = 2", "fork_at = 1", "base = NULL, fork_at = 0", "base = 2, fork_at = 3", "fork_at = 99"]
+)
+async def test_row_that_inherits_other_events_than_the_log_says_is_found_out(core: SessionCore, damage: str) -> None:
+    session, other = await core.chat(), await core.chat((USER, "other"))
+    fork = await core.sessions.fork(session, 2, None)
+    await core.close()
+    raw = apsw.Connection(str(core.path))
+    raw.execute(f"UPDATE session SET {damage} WHERE id = ?", (fork,))
+    raw.close()
+    async with session_core(core.path) as again:
+        with pytest.raises(DamagedRecordError, match=f"session {fork}"):
+            await again.sessions.read(fork, 0)
+        assert len(await again.sessions.read(other, 0)) == 3
+
+
 async def test_store_that_is_closed_refuses_and_does_not_hang(core: SessionCore) -> None:
     opened = await core.log.open(await core.chat())
     await core.close()

@@ -1,5 +1,6 @@
 """The SQLite store: what is committed is read back, what is damaged is found out, what fails leaves nothing."""
 
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -295,3 +296,84 @@ def test_oldest_http_sessions_spares_named_touched_and_inherited_ones(store: Sql
     fork(store, 5, 2, 1, 1)
     assert [row.id for row in store.oldest_http_sessions(9, touched_before_unix_ms=50)] == [3]
     assert [row.id for row in store.oldest_http_sessions(1)] == [3]
+
+
+def test_session_that_others_inherit_from_is_not_forgotten(store: SqliteStore) -> None:
+    root(store, 1, 6)
+    fork(store, 2, 1, 4, 3)
+    assert commit(store, ForgetSession(1)) is None
+    assert len(store.events(1)) == 6
+    assert len(store.events(2)) == 7
+    commit(store, ForgetSession(2), ForgetSession(1))
+    assert store.rows() == []
+
+
+def test_fork_of_a_session_that_is_gone_is_refused(store: SqliteStore) -> None:
+    root(store, 1, 6)
+    commit(store, ForgetSession(1))
+    row = SessionRow(id=2, parent=1, base=1, fork_at=4, events=5)
+    assert isinstance(commit(store, PutSession(row), AddEvents(2, (event(4),))), StoreUnavailableError)
+    assert store.rows() == []
+
+
+def test_log_that_was_refused_is_asked_for_anew(store: SqliteStore) -> None:
+    """What the writer remembers of a log must not run ahead of a transaction that was undone."""
+    root(store, 1, 3)
+    broken = AddEvents(1, (event(3), event(3)))
+    assert isinstance(commit(store, broken), StoreUnavailableError)
+    assert commit(store, AddEvents(1, (event(3),))) is None
+    assert len(store.events(1)) == 4
+
+
+def test_id_of_a_forgotten_session_is_not_used_again_after_a_crash(path: Path) -> None:
+    store = SqliteStore(path)
+    root(store, 7, 1)
+    commit(store, ForgetSession(7))
+    # Nobody closes this store before it is opened again.
+    copy = path.with_name("copy.db")
+    source = apsw.Connection(str(path))
+    source.execute("VACUUM INTO ?", (str(copy),))
+    source.close()
+    again = SqliteStore(copy)
+    assert again.allocate_session_id() == 8
+    again.close()
+    store.close()
+
+
+def test_batch_that_raises_something_foreign_fails_alone_and_the_writer_lives(store: SqliteStore) -> None:
+    root(store, 1, 3)
+    bad = StoredEvent(3, 1, 2**70, b"beyond what SQLite counts")
+    assert isinstance(commit(store, AddEvents(1, (bad,))), StoreUnavailableError)
+    assert commit(store, AddEvents(1, (event(3),))) is None
+
+
+def test_store_is_its_owners_only(path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        store = SqliteStore(path)
+        root(store, 1, 3)
+        modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+        store.close()
+    finally:
+        os.umask(before)
+    assert modes == {"sessions.db": 0o600, "sessions.db-wal": 0o600, "sessions.db-shm": 0o600}
+
+
+def test_statistics_tell_sizes_as_of_now(store: SqliteStore) -> None:
+    root(store, 1, 1)
+    before = store.statistics()
+    commit(store, AddEvents(1, (event(1, b"x" * 300_000),)))
+    after = store.statistics()
+    assert after.file_bytes >= before.file_bytes + 300_000
+    assert after.used_bytes <= after.file_bytes
+    commit(store, ForgetSession(1))
+    assert store.statistics().used_bytes < before.file_bytes + 100_000
+    assert store.statistics().commits_total == 3
+
+
+def test_sessions_that_were_generating_are_named(store: SqliteStore) -> None:
+    root(store, 1, 1, is_generating=True)
+    root(store, 2, 1)
+    root(store, 3, 1, is_generating=True, is_purged=True)
+    assert 1 in store.generating()
+    assert 2 not in store.generating()

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from superfluid.clock import Clock
-from superfluid.domain.events import Body, EpochBump, Event
+from superfluid.domain.events import Body, Created, EpochBump, Event, Forked, Rebased
 from superfluid.domain.state import SessionState
 from superfluid.errors import DamagedRecordError, SessionNotFoundError, SuperfluidError
 from superfluid.sessions.open_session import OpenSession, TurnPhase, row_of, state_of_row
@@ -153,7 +153,9 @@ class SessionLog:
         if row.is_purged:
             raise SessionNotFoundError(f"session {session} was purged")
         state = state_of_row(row)
-        state.apply_all(self._decode(self._store.events(session)))
+        events = self._decode(self._store.events(session))
+        _check_lineage(row, events)
+        state.apply_all(events)
         if state.events < row.events:
             raise DamagedRecordError(f"session {session}: the stored record of event {state.events} is missing")
         return row, state
@@ -373,6 +375,20 @@ class SessionLog:
         return await self.in_reader(
             lambda: self._store.oldest_http_sessions(limit, touched_before_unix_ms=touched_before_unix_ms)
         )
+
+
+def _check_lineage(row: SessionRow, events: Sequence[Event]) -> None:
+    """Rows have no checksum; what a session inherits is in its own first record as well."""
+    first = events[row.fork_at].body if row.fork_at < len(events) else None
+    match first:
+        case Forked(parent, fork_at) | Rebased(parent, fork_at):
+            is_sound = row.base in (parent, None) and row.fork_at == fork_at
+        case Created():
+            is_sound = row.base is None
+        case _:
+            is_sound = False
+    if not is_sound:
+        raise DamagedRecordError(f"session {row.id}: the stored record of event {row.fork_at} is not its first one")
 
 
 def _unknown(session: int) -> SessionNotFoundError:
