@@ -6,7 +6,21 @@ import typing
 import pytest
 from tests.fixtures.scripted_sessions import PARAMS, STORE_ID, TIME, ScriptedSessions
 
-from superfluid.domain.events import Drop, Event, Message, Replace, ToolUse
+from superfluid.domain.events import (
+    Block,
+    Drop,
+    Event,
+    Message,
+    PermissionRequest,
+    PermissionResponse,
+    QosSet,
+    Replace,
+    ToolCancelRequested,
+    ToolLease,
+    ToolOutcome,
+    ToolReconciliation,
+    ToolUse,
+)
 from superfluid.errors import InternalFaultError, StoreUnavailableError
 from superfluid.native import json_codec, postcard, requests, responses
 from superfluid.native.dispatch import PendingRequest, StreamingRequest, answer
@@ -31,6 +45,18 @@ ANSWERED: list[tuple[Request, Response]] = [
     (requests.Sessions(include_archived=False), responses.SessionList((SUMMARY,))),
     (requests.Tree(), responses.Tree(((1, None, 0),))),
     (requests.OpenToolCalls(1), responses.ToolCalls(())),
+    (requests.Ledger(1), responses.Ledger(())),
+    (requests.AppendBlock(1, 3, 6, "x"), responses.Committed(Event(2, 1, TIME, Block(3, 6, "x", (120,), 2)))),
+    (requests.RequestToolCancel(1, 4), responses.Committed(Event(2, 1, TIME, ToolCancelRequested(4)))),
+    (requests.AppendToolOutcome(1, 4, 2, "no"), responses.Committed(Event(2, 1, TIME, ToolOutcome(4, 2, "no")))),
+    (
+        requests.RequestPermission(1, 4, "ok?"),
+        responses.Committed(Event(2, 1, TIME, PermissionRequest(4, "ok?"))),
+    ),
+    (requests.RespondPermission(1, 5, True), responses.Committed(Event(2, 1, TIME, PermissionResponse(5, True)))),
+    (requests.SetMeta(1, 0, "a", None), responses.Meta(1)),
+    (requests.SetQos(1, 3, False), responses.Committed(Event(2, 1, TIME, QosSet(3, False)))),
+    (requests.Pin(1, 5), responses.Pinned(TIME + 5)),
     (requests.Metrics(), responses.Text("superfluid_ticks_total 1\n")),
     (requests.SetLogLevel("debug"), responses.Ack()),
     (requests.Cancel(1), responses.Err("session 1 has no generation in flight")),
@@ -77,6 +103,28 @@ async def test_inspection_of_a_generating_session_says_resident() -> None:
     reply = await answer(api, requests.Inspect(1))
     assert isinstance(reply, responses.Inspected)
     assert reply.inspection.tier == responses.Resident()
+
+
+async def test_ledger_shows_every_call_with_its_lease_and_what_became_of_it() -> None:
+    api = await sessions_with_one_message()
+    for body in (
+        ToolUse("f", "{}"),
+        ToolLease(2, 9),
+        ToolUse("g", "[]"),
+        ToolCancelRequested(4),
+        ToolOutcome(4, 2, ""),
+        ToolReconciliation(4, "late"),
+    ):
+        api.commit(1, body)
+    reply = await answer(api, requests.Ledger(1))
+    assert reply == responses.Ledger(
+        (
+            (2, responses.LedgerEntry("f", "{}", 0, False, 9, 0)),
+            (4, responses.LedgerEntry("g", "[]", 6, True, None, 1)),
+        )
+    )
+    assert postcard.response_codec().decode(postcard.response_codec().encode(reply)) == reply
+    assert json_codec.response_codec().decode(json_codec.response_codec().encode(reply)) == reply
 
 
 async def test_listing_of_archived_sessions_follows_the_request() -> None:

@@ -14,6 +14,7 @@ from tests.fixtures.session_core import (
     rest_of,
     text_with_template,
     tokens_of,
+    with_call,
 )
 
 from superfluid.domain.events import (
@@ -24,17 +25,12 @@ from superfluid.domain.events import (
     Generated,
     GenParams,
     Message,
+    MetaUpdated,
     PermissionRequest,
+    Pinned,
     QosSet,
-    ToolCancelRequested,
-    ToolExpired,
-    ToolLease,
-    ToolOutcome,
-    ToolReconciliation,
-    ToolResult,
 )
 from superfluid.domain.reply import Finish
-from superfluid.domain.state import CallState
 from superfluid.errors import (
     ModelLoadingError,
     SessionBusyError,
@@ -43,17 +39,6 @@ from superfluid.errors import (
     UnsupportedInputError,
 )
 from superfluid.store.interface import Origin
-
-CALL = '<tool_call>{"name":"f","arguments":{"a":1}}</tool_call>'
-
-
-async def with_call(core: SessionCore) -> tuple[int, int]:
-    """A session whose model has made a call, and the call's id."""
-    session = await core.chat()
-    await core.replied(session, CALL)
-    ((call_id, _),) = await core.sessions.open_tool_calls(session)
-    return session, call_id
-
 
 # ---- Create, Read, List, Sessions, Tree
 
@@ -120,7 +105,16 @@ async def test_read_past_the_end_is_empty(core: SessionCore) -> None:
         lambda core: core.sessions.append_message(9, 1, "x"),
         lambda core: core.sessions.append_system(9, "x", ()),
         lambda core: core.sessions.append_tool_result(9, 1, "x"),
+        lambda core: core.sessions.append_block(9, 1, 1, "{}"),
         lambda core: core.sessions.open_tool_calls(9),
+        lambda core: core.sessions.ledger(9),
+        lambda core: core.sessions.request_tool_cancel(9, 1),
+        lambda core: core.sessions.append_tool_outcome(9, 1, 1, ""),
+        lambda core: core.sessions.request_permission(9, 0, "?"),
+        lambda core: core.sessions.respond_permission(9, 1, granted=True),
+        lambda core: core.sessions.set_meta(9, 0, None, None),
+        lambda core: core.sessions.set_qos(9, 1, batch_invariant=False),
+        lambda core: core.sessions.pin(9, 1),
         lambda core: core.sessions.fork(9, 1, None),
         lambda core: core.sessions.trim(9, 1),
         lambda core: core.sessions.rebase(9, [], None),
@@ -313,94 +307,109 @@ async def test_records_without_tokens_do_not_keep_a_system_turn_out(core: Sessio
     assert (await core.sessions.append_system(session, "x", ())).event_id == 3
 
 
-# ---- tool calls
+# ---- SetMeta
 
 
-async def test_tool_result_answers_an_open_call_with_a_rendered_turn(core: SessionCore) -> None:
-    session, call_id = await with_call(core)
-    event = await core.sessions.append_tool_result(session, call_id, "42")
-    assert event.body == ToolResult(call_id, "42", tokens_of(f"\n<|im_start|>tool\n42{END}\n"))
-    assert await core.sessions.open_tool_calls(session) == []
-    assert await core.replied(session, "ok")
-
-
-async def test_open_tool_calls_lists_open_and_cancel_requested_ones_by_id(core: SessionCore) -> None:
+async def test_metadata_counts_its_versions_and_none_leaves_a_field(core: SessionCore) -> None:
     session = await core.chat()
-    await core.replied(session, CALL + CALL + CALL)
-    ids = [call_id for call_id, _ in await core.sessions.open_tool_calls(session)]
-    assert ids == sorted(ids)
-    assert len(ids) == 3
-    opened = await core.log.open(session)
-    await core.log.append(opened, [ToolCancelRequested(ids[0]), ToolOutcome(ids[1], 1, "")])
-    left = await core.sessions.open_tool_calls(session)
-    assert [(call_id, entry.name, entry.arguments) for call_id, entry in left] == [
-        (ids[0], "f", '{"a":1}'),
-        (ids[2], "f", '{"a":1}'),
+    assert await core.sessions.set_meta(session, 0, "rivers", None) == 1
+    assert await core.sessions.set_meta(session, 1, None, True) == 2
+    assert await core.sessions.set_meta(session, 2, None, None) == 3
+    assert await core.sessions.set_meta(session, 3, "", False) == 4
+    assert (await core.bodies(session))[2:] == [
+        MetaUpdated(1, "rivers", None),
+        MetaUpdated(2, None, True),
+        MetaUpdated(3, None, None),
+        MetaUpdated(4, "", False),
     ]
+    row = (await core.sessions.inspect(session)).row
+    assert (row.title, row.is_archived, row.meta_version) == ("", False, 4)
 
 
-async def test_result_of_an_unknown_or_answered_call_is_refused_and_leaves_nothing(core: SessionCore) -> None:
-    session, call_id = await with_call(core)
-    await core.sessions.append_tool_result(session, call_id, "42")
-    length = len(await core.sessions.read(session, 0))
-    for unknown in (call_id, 0, 1, 999, 2**64 - 1):
-        with pytest.raises(SessionRefusedError, match="has no open call"):
-            await core.sessions.append_tool_result(session, unknown, "x")
-    assert len(await core.sessions.read(session, 0)) == length
+@pytest.mark.parametrize("version", [0, 2, 2**64 - 1])
+async def test_metadata_of_another_version_is_a_conflict_that_changes_nothing(core: SessionCore, version: int) -> None:
+    session = await core.chat()
+    await core.sessions.set_meta(session, 0, "mine", None)
+    with pytest.raises(SessionRefusedError, match=f"version 1, not {version}"):
+        await core.sessions.set_meta(session, version, "yours", None)
+    assert (await core.sessions.inspect(session)).row.title == "mine"
 
 
-async def test_result_of_an_ancestors_call_is_refused(core: SessionCore) -> None:
-    session, call_id = await with_call(core)
-    fork = await core.sessions.fork(session, call_id + 1, None)
-    assert await core.sessions.open_tool_calls(fork) == []
-    with pytest.raises(SessionRefusedError, match="belongs to an ancestor"):
-        await core.sessions.append_tool_result(fork, call_id, "x")
+async def test_of_two_who_change_metadata_at_once_one_is_told(core: SessionCore) -> None:
+    session = await core.chat()
+    results = await asyncio.gather(
+        *(core.sessions.set_meta(session, 0, title, None) for title in "ab"), return_exceptions=True
+    )
+    assert [result if isinstance(result, int) else type(result) for result in results] == [1, SessionRefusedError]
 
 
-@pytest.mark.parametrize(("outcome", "state"), [(1, CallState.FAILED), (2, CallState.CANCELLED_WITH_LATE_EFFECT)])
-async def test_late_result_of_an_ended_call_is_noted_and_refused(
-    core: SessionCore, outcome: int, state: CallState
-) -> None:
-    session, call_id = await with_call(core)
-    opened = await core.log.open(session)
-    await core.log.append(opened, [ToolOutcome(call_id, outcome, "")])
-    tokens = len(opened.state.tokens)
-    for _ in range(2):
-        with pytest.raises(SessionRefusedError, match="late result was noted"):
-            await core.sessions.append_tool_result(session, call_id, "née")
-    assert (await core.bodies(session))[-1] == ToolReconciliation(call_id, "late result: 4 bytes")
-    assert (opened.state.calls[call_id].state, opened.state.calls[call_id].late_effects) == (state, 2)
-    assert len(opened.state.tokens) == tokens
+async def test_archived_session_is_hidden_and_works(core: SessionCore) -> None:
+    session = await core.chat()
+    await core.sessions.set_meta(session, 0, "t", True)
+    assert await core.sessions.session_rows(include_archived=False) == []
+    (row,) = await core.sessions.session_rows(include_archived=True)
+    assert (row.title, row.is_archived, row.meta_version) == ("t", True, 1)
+    assert await core.replied(session, "ok")
+    await core.sessions.set_meta(session, 1, None, False)
+    assert len(await core.sessions.session_rows(include_archived=False)) == 1
 
 
-async def test_result_behind_its_lease_expires_the_call(core: SessionCore) -> None:
-    session, call_id = await with_call(core)
-    opened = await core.log.open(session)
-    deadline = int(core.clock.unix() * 1000)
-    await core.log.append(opened, [ToolLease(call_id, deadline)])
-    core.clock.seconds += 0.001
-    with pytest.raises(SessionRefusedError, match="lease"):
-        await core.sessions.append_tool_result(session, call_id, "x")
-    assert (await core.bodies(session))[-1] == ToolExpired(call_id, "lease expired")
-    assert opened.state.calls[call_id].state is CallState.EXPIRED
-
-
-async def test_result_at_its_deadline_is_in_time(core: SessionCore) -> None:
-    session, call_id = await with_call(core)
-    opened = await core.log.open(session)
-    await core.log.append(opened, [ToolLease(call_id, int(core.clock.unix() * 1000))])
-    assert isinstance((await core.sessions.append_tool_result(session, call_id, "x")).body, ToolResult)
-
-
-async def test_ledger_is_as_it_was_after_a_restart(core: SessionCore) -> None:
-    session, call_id = await with_call(core)
-    opened = await core.log.open(session)
-    await core.log.append(opened, [ToolLease(call_id, 5), PermissionRequest(call_id, "?")])
-    before = (opened.state.calls, opened.state.open_permissions)
+async def test_title_and_version_outlive_a_restart(core: SessionCore) -> None:
+    session = await core.chat()
+    await core.sessions.set_meta(session, 0, "née", True)
     await core.close()
     again = SessionCore(core.path)
-    state = (await again.log.open(session)).state
-    assert (state.calls, state.open_permissions) == before
+    assert await again.sessions.set_meta(session, 1, None, None) == 2
+    row = (await again.sessions.inspect(session)).row
+    assert (row.title, row.is_archived) == ("née", True)
+    await again.close()
+
+
+# ---- SetQos, Pin
+
+
+@pytest.mark.parametrize("qos_class", range(4))
+async def test_class_is_used_from_the_next_generation_on(core: SessionCore, qos_class: int) -> None:
+    session = await core.chat()
+    turn = await core.sessions.generate(session, 10)
+    event = await core.sessions.set_qos(session, qos_class, batch_invariant=True)
+    assert event.body == QosSet(qos_class, True)
+    assert core.backend.last.job.qos == 2
+    turn.cancel()
+    await rest_of(turn)
+    await core.sessions.generate(session, 10)
+    assert core.backend.last.job.qos == qos_class
+    row = (await core.sessions.inspect(session)).row
+    assert (row.qos_class, row.is_batch_invariant) == (qos_class, True)
+
+
+@pytest.mark.parametrize("qos_class", [4, 255])
+async def test_class_over_3_is_refused(core: SessionCore, qos_class: int) -> None:
+    session = await core.chat()
+    with pytest.raises(SessionRefusedError, match=f"no scheduling class {qos_class}"):
+        await core.sessions.set_qos(session, qos_class, batch_invariant=False)
+    assert await core.kinds(session) == ["Created", "Message"]
+
+
+@pytest.mark.parametrize(
+    ("ttl_ms", "deadline"), [(0, 0), (5, 1_700_000_000_005), (2**64 - 1, 2**64 - 1), (2**63, 1_700_000_000_000 + 2**63)]
+)
+async def test_pin_commits_a_deadline_that_does_not_overflow_and_none_for_0(
+    core: SessionCore, ttl_ms: int, deadline: int
+) -> None:
+    session = await core.chat()
+    assert await core.sessions.pin(session, ttl_ms) == deadline
+    assert (await core.bodies(session))[-1] == Pinned(deadline)
+
+
+async def test_last_pin_counts_and_outlives_its_deadline_and_a_restart(core: SessionCore) -> None:
+    session = await core.chat()
+    await core.sessions.pin(session, 50)
+    last = await core.sessions.pin(session, 5)
+    core.clock.seconds += 60
+    await core.close()
+    again = SessionCore(core.path)
+    assert (await again.sessions.inspect(session)).state.pin_deadline_unix_ms == last
     await again.close()
 
 
@@ -505,12 +514,18 @@ REFUSED_WHILE_BUSY: dict[str, Callable[[SessionCore, int], Awaitable[object]]] =
     "append_message": lambda core, session: core.sessions.append_message(session, 9, "x"),
     "append_system": lambda core, session: core.sessions.append_system(session, "x", ()),
     "append_tool_result": lambda core, session: core.sessions.append_tool_result(session, 99, "x"),
+    "append_block": lambda core, session: core.sessions.append_block(session, 9, 9, ""),
+    "request_permission": lambda core, session: core.sessions.request_permission(session, 99, "?"),
     "generate": lambda core, session: core.sessions.generate(session, 1),
 }
 ALLOWED_WHILE_BUSY: dict[str, Callable[[SessionCore, int], Awaitable[object]]] = {
     "read": lambda core, session: core.sessions.read(session, 0),
     "inspect": lambda core, session: core.sessions.inspect(session),
     "open_tool_calls": lambda core, session: core.sessions.open_tool_calls(session),
+    "ledger": lambda core, session: core.sessions.ledger(session),
+    "set_meta": lambda core, session: core.sessions.set_meta(session, 0, "t", None),
+    "set_qos": lambda core, session: core.sessions.set_qos(session, 1, batch_invariant=False),
+    "pin": lambda core, session: core.sessions.pin(session, 1),
     "fork": lambda core, session: core.sessions.fork(session, 2, None),
     "trim": lambda core, session: core.sessions.trim(session, 1),
     "generate nothing": lambda core, session: core.sessions.generate(session, 0),
@@ -532,6 +547,27 @@ async def test_busy_session_allows(core: SessionCore, request_name: str) -> None
     session = await core.chat()
     await core.sessions.generate(session, 10)
     await ALLOWED_WHILE_BUSY[request_name](core, session)
+
+
+async def test_settings_made_in_a_generation_stand_between_its_records_and_do_not_disturb_it(core: SessionCore) -> None:
+    session = await core.chat()
+    turn = await core.sessions.generate(session, 10)
+    job = core.backend.last
+    job.start()
+    await job.say("a")
+    await core.log.settled()
+    await core.sessions.set_meta(session, 0, "t", None)
+    await core.sessions.set_qos(session, 0, batch_invariant=False)
+    await core.sessions.pin(session, 1)
+    await job.say("b")
+    await job.end_turn()
+    await rest_of(turn)
+    kinds = await core.kinds(session)
+    first = kinds.index("Generated")
+    assert kinds[first : first + 5] == ["Generated", "MetaUpdated", "QosSet", "Pinned", "Generated"]
+    assert (await core.sessions.append_message(session, USER, "ok")).body == Message(
+        1, "ok", tokens_of(f"\n<|im_start|>user\nok{END}\n")
+    )
 
 
 async def test_append_that_renders_while_a_generation_comes_goes_first(core: SessionCore) -> None:

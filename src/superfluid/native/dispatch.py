@@ -5,7 +5,7 @@ from typing import assert_never
 
 from superfluid.errors import InternalFaultError, SuperfluidError
 from superfluid.native import requests, responses
-from superfluid.native.replies import inspection_of, summary_of, tool_calls_of, tree_of
+from superfluid.native.replies import inspection_of, ledger_of, summary_of, tool_calls_of, tree_of
 from superfluid.native.requests import Request
 from superfluid.native.responses import Err, Response
 from superfluid.sessions.session_api import SessionApi
@@ -16,21 +16,12 @@ StreamingRequest = requests.Generate | requests.Subscribe | requests.Unsubscribe
 """What needs a connection that lasts: it is answered by more than one frame, or belongs to such a request."""
 
 PendingRequest = (
-    requests.SetMeta
-    | requests.Purge
-    | requests.SetQos
+    requests.Purge
     | requests.SetBackgroundRate
-    | requests.AppendBlock
-    | requests.RequestPermission
-    | requests.RespondPermission
-    | requests.RequestToolCancel
-    | requests.AppendToolOutcome
-    | requests.Ledger
     | requests.PutMedia
     | requests.AppendImage
     | requests.GcMedia
     | requests.Complete
-    | requests.Pin
 )
 """What is in the protocol and not yet in this daemon."""
 
@@ -58,13 +49,21 @@ def named_failure(error: Exception) -> SuperfluidError:
 
 async def _answer(api: SessionApi, request: Request) -> Response:
     match request:
-        case requests.Append() | requests.AppendMessage() | requests.AppendSystem() | requests.AppendToolResult():
+        case requests.Append() | requests.AppendMessage() | requests.AppendSystem() | requests.AppendBlock():
             return await _append(api, request)
+        case requests.AppendToolResult() | requests.RequestToolCancel() | requests.AppendToolOutcome():
+            return await _settle_call(api, request)
+        case requests.RequestPermission(session, call_id, text):
+            return responses.Committed(await api.request_permission(session, call_id, text))
+        case requests.RespondPermission(session, request_id, granted):
+            return responses.Committed(await api.respond_permission(session, request_id, granted=granted))
+        case requests.SetMeta() | requests.SetQos() | requests.Pin():
+            return await _set(api, request)
         case requests.Create() | requests.Fork() | requests.Trim() | requests.Rebase():
             return await _make_session(api, request)
         case requests.List() | requests.Sessions() | requests.Tree():
             return await _list(api, request)
-        case requests.Read() | requests.Inspect() | requests.OpenToolCalls():
+        case requests.Read() | requests.Inspect() | requests.OpenToolCalls() | requests.Ledger():
             return await _read(api, request)
         case requests.Cancel(session):
             await api.cancel(session)
@@ -86,7 +85,7 @@ def _not_available(request: PendingRequest) -> Err:
 
 async def _append(
     api: SessionApi,
-    request: requests.Append | requests.AppendMessage | requests.AppendSystem | requests.AppendToolResult,
+    request: requests.Append | requests.AppendMessage | requests.AppendSystem | requests.AppendBlock,
 ) -> Response:
     match request:
         case requests.Append(session, text, span):
@@ -95,8 +94,32 @@ async def _append(
             return responses.Committed(await api.append_message(session, role, text))
         case requests.AppendSystem(session, text, tools):
             return responses.Committed(await api.append_system(session, text, tools))
+        case requests.AppendBlock(session, role, kind, payload):
+            return responses.Committed(await api.append_block(session, role, kind, payload))
+    assert_never(request)
+
+
+async def _settle_call(
+    api: SessionApi, request: requests.AppendToolResult | requests.RequestToolCancel | requests.AppendToolOutcome
+) -> Response:
+    match request:
         case requests.AppendToolResult(session, call_id, content):
             return responses.Committed(await api.append_tool_result(session, call_id, content))
+        case requests.RequestToolCancel(session, call_id):
+            return responses.Committed(await api.request_tool_cancel(session, call_id))
+        case requests.AppendToolOutcome(session, call_id, outcome, note):
+            return responses.Committed(await api.append_tool_outcome(session, call_id, outcome, note))
+    assert_never(request)
+
+
+async def _set(api: SessionApi, request: requests.SetMeta | requests.SetQos | requests.Pin) -> Response:
+    match request:
+        case requests.SetMeta(session, expected_version, title, archived):
+            return responses.Meta(await api.set_meta(session, expected_version, title, archived))
+        case requests.SetQos(session, qos_class, batch_invariant):
+            return responses.Committed(await api.set_qos(session, qos_class, batch_invariant=batch_invariant))
+        case requests.Pin(session, ttl_ms):
+            return responses.Pinned(await api.pin(session, ttl_ms))
     assert_never(request)
 
 
@@ -127,7 +150,9 @@ async def _list(api: SessionApi, request: requests.List | requests.Sessions | re
     assert_never(request)
 
 
-async def _read(api: SessionApi, request: requests.Read | requests.Inspect | requests.OpenToolCalls) -> Response:
+async def _read(
+    api: SessionApi, request: requests.Read | requests.Inspect | requests.OpenToolCalls | requests.Ledger
+) -> Response:
     match request:
         case requests.Read(session, cursor):
             return responses.Events(tuple(await api.read(session, cursor)))
@@ -135,4 +160,6 @@ async def _read(api: SessionApi, request: requests.Read | requests.Inspect | req
             return inspection_of(await api.inspect(session))
         case requests.OpenToolCalls(session):
             return responses.ToolCalls(tool_calls_of(await api.open_tool_calls(session)))
+        case requests.Ledger(session):
+            return responses.Ledger(ledger_of(await api.ledger(session)))
     assert_never(request)

@@ -2,7 +2,7 @@
 
 from superfluid.domain.state import ToolCallEntry
 from superfluid.native import responses
-from superfluid.native.responses import Cold, Inspection, Resident, SessionSummary
+from superfluid.native.responses import Cold, Inspection, LedgerEntry, Resident, SessionSummary
 from superfluid.sessions.session_api import Inspected
 from superfluid.store.interface import SessionRow
 
@@ -33,6 +33,24 @@ def tree_of(rows: list[SessionRow]) -> responses.Tree:
 def tool_calls_of(calls: list[tuple[int, ToolCallEntry]]) -> tuple[tuple[int, str, str], ...]:
     """(call id, name, arguments) of each."""
     return tuple((call_id, entry.name, entry.arguments) for call_id, entry in calls)
+
+
+def ledger_of(calls: list[tuple[int, ToolCallEntry]]) -> tuple[tuple[int, LedgerEntry], ...]:
+    """(call id, entry) of each."""
+    return tuple(
+        (
+            call_id,
+            LedgerEntry(
+                name=entry.name,
+                arguments=entry.arguments,
+                state=entry.state,
+                cancel_requested=entry.is_cancel_requested,
+                lease_deadline_unix_ms=entry.lease_deadline_unix_ms,
+                late_effects=entry.late_effects,
+            ),
+        )
+        for call_id, entry in calls
+    )
 
 
 def inspection_of(inspected: Inspected) -> responses.Inspected:

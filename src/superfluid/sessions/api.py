@@ -9,7 +9,7 @@ from superfluid.domain.events import Drop, Event, GenParams, RebaseEdit
 from superfluid.domain.state import SessionState, ToolCallEntry
 from superfluid.errors import ContextLengthExceededError, SessionRefusedError
 from superfluid.sessions.backend import GenerationBackend
-from superfluid.sessions.commands import SessionCommands, turn_lead_in
+from superfluid.sessions.commands import SessionCommands
 from superfluid.sessions.counter import ReplyCounter
 from superfluid.sessions.fanout import SessionSubscription
 from superfluid.sessions.log import SessionLog
@@ -20,7 +20,9 @@ from superfluid.sessions.recorder import TurnRecorder
 from superfluid.sessions.rules import require_edits, require_fork_point, require_idle, require_not_purging
 from superfluid.sessions.session_api import Inspected
 from superfluid.sessions.text import SessionText
+from superfluid.sessions.tools import ToolCommands
 from superfluid.sessions.turn import EmptyTurn, SessionTurn
+from superfluid.sessions.writing import SessionWriter, turn_lead_in
 from superfluid.store.interface import Origin, SessionRow
 
 
@@ -43,11 +45,12 @@ class Sessions:
         self._backend = backend
         self._text = text
         self._counter = counter
-        self._executor = executor
         self._metrics_text = metrics_text
         self._set_log_level = set_log_level
         self._sub_ids = itertools.count(1)
-        self._commands = SessionCommands(log, self._turn_text, executor=executor, unix_ms=unix_ms)
+        self._writer = SessionWriter(log, self._turn_text, executor=executor)
+        self._commands = SessionCommands(log, self._writer, unix_ms=unix_ms)
+        self._tools = ToolCommands(log, self._writer, unix_ms=unix_ms)
 
     def _turn_text(self) -> tuple[Tokenizer, TurnCodec]:
         text = self._text()
@@ -67,11 +70,17 @@ class Sessions:
     async def append_system(self, session: int, text: str | None, tools: Sequence[str]) -> Event:
         return await self._commands.append_system(session, text, tuple(tools))
 
-    async def append_tool_result(self, session: int, call_id: int, content: str) -> Event:
-        return await self._commands.append_tool_result(session, call_id, content)
+    async def append_block(self, session: int, role: int, kind: int, payload: str) -> Event:
+        return await self._commands.append_block(session, role, kind, payload)
 
-    async def open_tool_calls(self, session: int) -> list[tuple[int, ToolCallEntry]]:
-        return await self._commands.open_tool_calls(session)
+    async def set_meta(self, session: int, expected_version: int, title: str | None, archived: bool | None) -> int:
+        return await self._commands.set_meta(session, expected_version, title, archived)
+
+    async def set_qos(self, session: int, qos_class: int, *, batch_invariant: bool) -> Event:
+        return await self._commands.set_qos(session, qos_class, batch_invariant=batch_invariant)
+
+    async def pin(self, session: int, ttl_ms: int) -> int:
+        return await self._commands.pin(session, ttl_ms)
 
     async def read(self, session: int, cursor: int) -> list[Event]:
         return await self._commands.read(session, cursor)
@@ -82,18 +91,43 @@ class Sessions:
     async def fork(self, session: int, at_event: int, params: GenParams | None) -> int:
         return await self._commands.fork(session, at_event, params)
 
+    async def inspect(self, session: int) -> Inspected:
+        opened, events = await self._commands.inspect(session)
+        state = await self._log.durable_state(opened, events)
+        row = row_of(opened, state)
+        return Inspected(row, state, opened.is_busy, events, self._log.store.store_id)
+
+    # ---- tool calls and permissions
+
+    async def append_tool_result(self, session: int, call_id: int, content: str) -> Event:
+        return await self._tools.append_tool_result(session, call_id, content)
+
+    async def open_tool_calls(self, session: int) -> list[tuple[int, ToolCallEntry]]:
+        return await self._tools.open_tool_calls(session)
+
+    async def ledger(self, session: int) -> list[tuple[int, ToolCallEntry]]:
+        return await self._tools.ledger(session)
+
+    async def request_tool_cancel(self, session: int, call_id: int) -> Event:
+        return await self._tools.request_tool_cancel(session, call_id)
+
+    async def append_tool_outcome(self, session: int, call_id: int, outcome: int, note: str) -> Event:
+        return await self._tools.append_tool_outcome(session, call_id, outcome, note)
+
+    async def request_permission(self, session: int, call_id: int, text: str) -> Event:
+        return await self._tools.request_permission(session, call_id, text)
+
+    async def respond_permission(self, session: int, request_id: int, *, granted: bool) -> Event:
+        return await self._tools.respond_permission(session, request_id, granted=granted)
+
+    # ---- the daemon
+
     async def metrics_text(self) -> str:
         return self._metrics_text()
 
     async def set_log_level(self, directive: str) -> None:
         """Raises InvalidValueError and keeps the old filter if the directive does not parse."""
         self._set_log_level(directive)
-
-    async def inspect(self, session: int) -> Inspected:
-        opened, events = await self._commands.inspect(session)
-        state = await self._log.durable_state(opened, events)
-        row = row_of(opened, state)
-        return Inspected(row, state, opened.is_busy, events, self._log.store.store_id)
 
     # ---- branching
 
@@ -121,7 +155,7 @@ class Sessions:
         """``length`` is the parent's when the edits were checked: a generation may be adding to it meanwhile."""
         inherited = await self._log.inherited_state(opened, edits[0].start)
         rest = await self._log.read_events(opened, edits[0].start, length)
-        bodies = await self._commands.in_thread(
+        bodies = await self._writer.in_thread(
             lambda: rebased_bodies(inherited, rest, edits, params or opened.state.params, self._render_message)
         )
         child, durable = self._log.create(inherited, bodies, base=opened)

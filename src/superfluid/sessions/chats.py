@@ -27,13 +27,13 @@ from superfluid.domain.request import ChatPrompt
 from superfluid.domain.request import Message as ChatMessage
 from superfluid.domain.state import SessionState
 from superfluid.errors import DamagedRecordError, SessionNotFoundError
-from superfluid.sessions.commands import turn_lead_in
 from superfluid.sessions.conversation import conversation_digests, extended_digest, spans_of
 from superfluid.sessions.log import SessionLog
 from superfluid.sessions.open_session import OpenSession
 from superfluid.sessions.opening import turn_parser
 from superfluid.sessions.recorder import CommitFailed, ExtraWrites, TurnRecorder
 from superfluid.sessions.text import SessionText
+from superfluid.sessions.writing import turn_lead_in
 from superfluid.store.interface import Origin, PutPrefix
 
 _ROLES = {

@@ -3,52 +3,50 @@
 Each method checks in the documented order, appends, and returns when its event is durable.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from typing import TypeVar
 
-from superfluid.chat.interface import Tokenizer, TurnCodec
+from superfluid.chat.interface import TurnCodec
 from superfluid.domain.events import (
+    VISIBILITY_VERSION,
     Appended,
-    Body,
+    Block,
+    BlockKind,
     Created,
     Event,
     Forked,
     GenParams,
     Message,
-    ToolExpired,
-    ToolExpiredReason,
-    ToolReconciliation,
-    ToolResult,
+    MetaUpdated,
+    Pinned,
+    QosSet,
     TurnRole,
 )
-from superfluid.domain.reply import Finish
-from superfluid.domain.state import CallState, SessionState, ToolCallEntry, TurnKind
+from superfluid.domain.state import SessionState
 from superfluid.errors import SessionNotFoundError, SessionRefusedError
+from superfluid.sessions.blocks import block_text
 from superfluid.sessions.declarations import parse_declarations
 from superfluid.sessions.log import SessionLog
 from superfluid.sessions.open_session import OpenSession
-from superfluid.sessions.rules import require_fork_point, require_idle, require_message_role, require_not_purging
-from superfluid.store.interface import Origin, SessionRow
+from superfluid.sessions.rules import (
+    require_block,
+    require_fork_point,
+    require_idle,
+    require_message_role,
+    require_not_purging,
+    require_qos_class,
+)
+from superfluid.sessions.writing import SessionWriter
+from superfluid.store.interface import SessionRow
 
-_T = TypeVar("_T")
+_LAST_UNIX_MS = 2**64 - 1
 
 
 class SessionCommands:
-    """``text`` gives the loaded model's vocabulary and turn codec; it raises ModelLoadingError until there is one."""
+    """Those about tool calls and permissions are in ``ToolCommands``."""
 
-    def __init__(
-        self,
-        log: SessionLog,
-        text: Callable[[], tuple[Tokenizer, TurnCodec]],
-        *,
-        executor: Executor,
-        unix_ms: Callable[[], int],
-    ) -> None:
+    def __init__(self, log: SessionLog, writer: SessionWriter, *, unix_ms: Callable[[], int]) -> None:
         self._log = log
-        self._text = text
-        self._executor = executor
+        self._writer = writer
         self._unix_ms = unix_ms
 
     # ---- creating and reading
@@ -85,20 +83,20 @@ class SessionCommands:
                 if text is None:
                     raise SessionRefusedError("an append needs text or a span of tokens")
                 given, is_start = text, not opened.state.tokens
-                tokenizer, _ = self._text()
-                span = await self.in_thread(lambda: tokenizer.encode_text(given, is_start=is_start))
+                tokenizer = self._writer.tokenizer
+                span = await self._writer.in_thread(lambda: tokenizer.encode_text(given, is_start=is_start))
                 if not span:
                     raise SessionRefusedError("the text has no tokens")
             self._require_vocabulary(span)
-            return await self._append(opened, Appended(text, tuple(span)))
+            return await self._writer.commit(opened, Appended(text, tuple(span)))
 
     async def append_message(self, session: int, role: int, text: str) -> Event:
         opened = await self._log.open(session)
         async with opened.lock:
             require_idle(opened)
             require_message_role(role)
-            span = await self._turn_span(opened.state, role, lambda codec: codec.turn(role, text))
-            return await self._append(opened, Message(role, text, span))
+            span = await self._writer.turn_span(opened.state, role, lambda codec: codec.turn(role, text))
+            return await self._writer.commit(opened, Message(role, text, span))
 
     async def append_system(self, session: int, text: str | None, tools: tuple[str, ...]) -> Event:
         """The opening system turn, with tool declarations."""
@@ -110,25 +108,45 @@ class SessionCommands:
             require_idle(opened)
             if opened.state.tokens:
                 raise SessionRefusedError("AppendSystem must come before any other turn")
-            _, codec = self._text()
-            span = await self.in_thread(lambda: codec.system_turn(text, declarations))
-            return await self._append(opened, Message(TurnRole.SYSTEM, text or "", tuple(span)))
+            codec = self._writer.turns
+            span = await self._writer.in_thread(lambda: codec.system_turn(text, declarations))
+            return await self._writer.commit(opened, Message(TurnRole.SYSTEM, text or "", tuple(span)))
 
-    async def append_tool_result(self, session: int, call_id: int, content: str) -> Event:
-        """Answers an open call. A late answer is noted in the log and refused."""
+    async def append_block(self, session: int, role: int, kind: int, payload: str) -> Event:
+        """Structured content. What the model is shown of it, if anything, is one turn of ``role``."""
         opened = await self._log.open(session)
         async with opened.lock:
             require_idle(opened)
-            entry = self._require_call(opened, call_id)
-            await self._refuse_late(opened, call_id, entry, content)
-            name = entry.name
-            span = await self._turn_span(
-                opened.state, TurnRole.TOOL, lambda codec: codec.tool_result(content, name=name)
-            )
-            return await self._append(opened, ToolResult(call_id, content, span))
+            require_block(role, kind)
+            text = await self._writer.in_thread(lambda: block_text(BlockKind(kind), payload))
+            span = await self._block_span(opened.state, role, BlockKind(kind), text) if text else ()
+            return await self._writer.commit(opened, Block(role, kind, payload, span, VISIBILITY_VERSION))
 
-    async def open_tool_calls(self, session: int) -> list[tuple[int, ToolCallEntry]]:
-        return (await self._log.open(session)).state.open_calls
+    # ---- settings
+
+    async def set_meta(self, session: int, expected_version: int, title: str | None, archived: bool | None) -> int:
+        """The new version. ``None`` leaves a field as it is; a version other than the current one is a conflict."""
+        opened = await self._log.open(session)
+        current = opened.state.meta_version
+        if expected_version != current:
+            raise SessionRefusedError(
+                f"session {session} has metadata version {current}, not {expected_version}; somebody else changed it"
+            )
+        await self._writer.commit(opened, MetaUpdated(current + 1, title, archived))
+        return current + 1
+
+    async def set_qos(self, session: int, qos_class: int, *, batch_invariant: bool) -> Event:
+        """For the generations to come; one in flight keeps its class."""
+        opened = await self._log.open(session)
+        require_qos_class(qos_class)
+        return await self._writer.commit(opened, QosSet(qos_class, batch_invariant))
+
+    async def pin(self, session: int, ttl_ms: int) -> int:
+        """Until when, in Unix milliseconds, the prefix should stay cached. A ``ttl_ms`` of 0 lets it go: 0."""
+        opened = await self._log.open(session)
+        deadline = min(self._unix_ms() + ttl_ms, _LAST_UNIX_MS) if ttl_ms else 0
+        await self._writer.commit(opened, Pinned(deadline))
+        return deadline
 
     # ---- branching
 
@@ -154,50 +172,15 @@ class SessionCommands:
         if row.is_purged:
             raise SessionNotFoundError(f"session {session} was purged")
 
-    async def _append(self, opened: OpenSession, body: Body) -> Event:
-        # Whoever writes to a session by its id has a name for it.
-        opened.origin = Origin.SESSION_API
-        return (await self._log.append(opened, [body]))[0]
+    async def _block_span(self, state: SessionState, role: int, kind: BlockKind, text: str) -> tuple[int, ...]:
+        def write(codec: TurnCodec) -> list[int]:
+            if role == TurnRole.TOOL:
+                return codec.tool_result(text, name=kind.name.lower())
+            return codec.turn(role, text)
 
-    async def _turn_span(
-        self, state: SessionState, role: int, write: Callable[[TurnCodec], list[int]]
-    ) -> tuple[int, ...]:
-        """A turn's tokens, with what must come before it where the session stands now."""
-        _, codec = self._text()
-        before = turn_lead_in(state, role)
-        return tuple(await self.in_thread(lambda: [*before(codec), *write(codec)]))
+        return await self._writer.turn_span(state, role, write)
 
     def _require_vocabulary(self, span: Sequence[int]) -> None:
-        tokenizer, _ = self._text()
-        if any(token >= tokenizer.vocabulary_tokens for token in span):
-            raise SessionRefusedError(f"token ids must be below {tokenizer.vocabulary_tokens}")
-
-    def _require_call(self, opened: OpenSession, call_id: int) -> ToolCallEntry:
-        if call_id < opened.state.fork_at:
-            raise SessionRefusedError(f"call {call_id} belongs to an ancestor of session {opened.id}")
-        entry = opened.state.calls.get(call_id)
-        if entry is None or entry.state is CallState.SUCCEEDED:
-            raise SessionRefusedError(f"session {opened.id} has no open call {call_id}")
-        return entry
-
-    async def _refuse_late(self, opened: OpenSession, call_id: int, entry: ToolCallEntry, content: str) -> None:
-        if not entry.is_open:
-            note = f"late result: {len(content.encode())} bytes"
-            await self._append(opened, ToolReconciliation(call_id, note))
-            raise SessionRefusedError(f"call {call_id} has ended; its late result was noted")
-        deadline = entry.lease_deadline_unix_ms
-        if deadline is not None and self._unix_ms() > deadline:
-            await self._append(opened, ToolExpired(call_id, ToolExpiredReason.LEASE_EXPIRED))
-            raise SessionRefusedError(f"the lease of call {call_id} has expired")
-
-    async def in_thread(self, work: Callable[[], _T]) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
-
-
-def turn_lead_in(state: SessionState, role: int) -> Callable[[TurnCodec], list[int]]:
-    """What a new turn needs before it: the stream's prologue, a separator behind a finished reply, or nothing."""
-    if not state.tokens:
-        return lambda codec: codec.prologue(role)
-    if state.last_turn is TurnKind.GENERATED and state.last_turn_finish is Finish.END_OF_TURN:
-        return lambda codec: codec.separator()
-    return lambda _: []
+        limit = self._writer.tokenizer.vocabulary_tokens
+        if any(token >= limit for token in span):
+            raise SessionRefusedError(f"token ids must be below {limit}")

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from superfluid.domain.events import RebaseEdit, Replace, TurnRole
+from superfluid.domain.events import BlockKind, RebaseEdit, Replace, ToolOutcomeCode, TurnRole
+from superfluid.domain.request import QosClass
 from superfluid.errors import SessionBusyError, SessionNotFoundError, SessionRefusedError
 from superfluid.sessions.open_session import OpenSession
 
@@ -23,6 +24,24 @@ def require_message_role(role: int) -> None:
     """Roles a plain message may have; tool results have a request of their own."""
     if role not in (TurnRole.SYSTEM, TurnRole.USER, TurnRole.ASSISTANT):
         raise SessionRefusedError(f"role {role} cannot be appended: use 0 (system), 1 (user) or 2 (assistant)")
+
+
+def require_block(role: int, kind: int) -> None:
+    """Blocks may have any role; what a payload holds is not looked at here."""
+    if role not in list(TurnRole):
+        raise SessionRefusedError(f"a block cannot have role {role}: use 0 to {max(TurnRole)}")
+    if kind not in list(BlockKind):
+        raise SessionRefusedError(f"there is no block kind {kind}: use {min(BlockKind)} to {max(BlockKind)}")
+
+
+def require_qos_class(qos_class: int) -> None:
+    if qos_class not in list(QosClass):
+        raise SessionRefusedError(f"there is no scheduling class {qos_class}: use 0 to {max(QosClass)}")
+
+
+def require_outcome(outcome: int) -> None:
+    if outcome not in list(ToolOutcomeCode):
+        raise SessionRefusedError(f"a call cannot end with outcome {outcome}: use 1 (failed) or 2 (cancelled)")
 
 
 def require_fork_point(event: int, length: int) -> None:
