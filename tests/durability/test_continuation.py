@@ -12,14 +12,15 @@ from superfluid.native import requests, responses
 
 SAMPLED = GenParams(0.8, 0.95, 0.0, 40, 2**63 + 11)
 LENGTH = 48
-# A tiny model is so fast that its reply may be over before it is cut.
+# Deep enough that a reply takes a quarter of a second, so that it can be cut while it is going on.
+SLOW_LAYERS = 120
 ATTEMPTS = 10
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
     home = tmp_path_factory.mktemp("continuation")
-    model = write_tiny_model(home / "tiny.gguf", seed=3)
+    model = write_tiny_model(home / "tiny.gguf", seed=3, layers=SLOW_LAYERS)
     options = ("--flash-attn", "off", "--max-batch", "4", "--max-context", "1024", "--stream-interval-ms", "0")
     with LiveDaemon(home, model, *options) as live:
         yield live
