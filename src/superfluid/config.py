@@ -55,7 +55,7 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     flash_attention: FlashAttention = "auto"
     host_cache_bytes: int | None = None
     is_offline: bool = False
-    library_path: Path | None = None
+    llama_library_path: Path | None = None
     is_engine_log_kept: bool = False
     worker_timeout_seconds: float = 10.0
     stream_interval_seconds: float = 0.016

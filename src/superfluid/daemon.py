@@ -189,7 +189,7 @@ class _Daemon:
         path = file.path if file is not None else None
         window = supervisor.facts.window_tokens
         text: LoadedText = await asyncio.get_running_loop().run_in_executor(
-            self._executor, lambda: open_text(path, config.model.library_path, window_tokens=window)
+            self._executor, lambda: open_text(path, config.model.llama_library_path, window_tokens=window)
         )
         chats = None
         if self._sessions is not None:

@@ -34,7 +34,7 @@ def engine_settings(config: ModelConfig, file: ModelFile | None, warn: Callable[
         gpu_layers=config.gpu_layers,
         flash_attention=config.flash_attention,
         host_cache_bytes=automatic_host_cache_bytes() if host_cache is None else host_cache,
-        library_path=None if config.library_path is None else str(config.library_path),
+        llama_library_path=None if config.llama_library_path is None else str(config.llama_library_path),
         is_engine_log_kept=config.is_engine_log_kept,
         stream_interval_seconds=config.stream_interval_seconds,
     )

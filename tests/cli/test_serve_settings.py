@@ -183,7 +183,7 @@ def test_environment_reaches_the_configuration() -> None:
         }
     )
     assert (config.home, config.node_name) == (Path("/srv/sf"), "node-7")
-    assert config.model.library_path == Path("/opt/llama/lib")
+    assert config.model.llama_library_path == Path("/opt/llama/lib")
     assert config.model.is_engine_log_kept
     assert config.hub.token == Secret("hf_secret")
     assert (config.hub.endpoint, config.hub.cache_directory) == ("http://127.0.0.1:1", Path("/srv/hf/hub"))

@@ -26,21 +26,21 @@ def own_copy(tmp_path: Path) -> Path:
 
 
 def test_library_directory_takes_the_file_or_its_directory(own_copy: Path) -> None:
-    assert llama_library.library_directory(own_copy) == own_copy.resolve()
-    assert llama_library.library_directory(own_copy / NAME) == own_copy.resolve()
+    assert llama_library.find_library(own_copy) == own_copy.resolve()
+    assert llama_library.find_library(own_copy / NAME) == own_copy.resolve()
 
 
 def test_library_directory_without_a_library_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "absent", tmp_path / NAME):
         with pytest.raises(EngineLibraryError, match="libllama"):
-            llama_library.library_directory(path)
+            llama_library.find_library(path)
 
 
 def test_library_directory_other_file_than_the_binding_would_load_is_refused(own_copy: Path) -> None:
     other = own_copy / "libother.so"
     other.write_bytes(b"")
     with pytest.raises(EngineLibraryError, match=r"libother\.so"):
-        llama_library.library_directory(other)
+        llama_library.find_library(other)
 
 
 def test_load_binding_matching_library_is_taken(own_copy: Path) -> None:

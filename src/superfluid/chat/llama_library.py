@@ -18,21 +18,21 @@ _log_callback: Any = None
 """Kept alive for as long as the library may call it."""
 
 
-def load_llama_library(library_path: str | None = None) -> Any:
+def load_llama_library(llama_library_path: str | None = None) -> Any:
     """The module ``llama_cpp.llama_cpp``, with llama.cpp's own log silenced. Loads the library on first use.
 
-    ``library_path`` is a directory with another build of libllama (or that file); it counts on first use only. The
-    package's ``__init__`` would pull in its high-level interface and numpy, 22 MB that the daemon has no use for: a
+    ``llama_library_path`` is a directory with another build of libllama (or that file); it counts on first use only.
+    The package's ``__init__`` would pull in its high-level interface and numpy, 22 MB that the daemon has no use for: a
     bare stand-in takes its place while the submodule loads. Raises EngineLibraryError.
     """
     module = sys.modules.get(_MODULE)
     if module is None:
-        module = _import_low_level(library_path)
+        module = _import_low_level(llama_library_path)
     _silence(module)
     return module
 
 
-def _import_low_level(library_path: str | None) -> types.ModuleType:
+def _import_low_level(llama_library_path: str | None) -> types.ModuleType:
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or spec.submodule_search_locations is None:
         raise EngineLibraryError("llama-cpp-python is not installed")
@@ -44,9 +44,9 @@ def _import_low_level(library_path: str | None) -> types.ModuleType:
     # The worker loads what it is told to and nothing else; so do we.
     previous = os.environ.pop(_LIBRARY_VARIABLE, None)
     try:
-        if library_path is not None:
-            is_file = os.path.isfile(library_path)
-            os.environ[_LIBRARY_VARIABLE] = os.path.dirname(library_path) if is_file else library_path
+        if llama_library_path is not None:
+            is_file = os.path.isfile(llama_library_path)
+            os.environ[_LIBRARY_VARIABLE] = os.path.dirname(llama_library_path) if is_file else llama_library_path
         return importlib.import_module(_MODULE)
     except (OSError, ImportError, AttributeError, RuntimeError) as error:
         # AttributeError is a symbol that the binding expects and this build lacks.

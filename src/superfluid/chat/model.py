@@ -19,7 +19,9 @@ class LoadedText(Struct, frozen=True):
     turns: TemplateTurns
 
 
-def open_text(path: Path | None, library_path: Path | None = None, *, window_tokens: int | None = None) -> LoadedText:
+def open_text(
+    path: Path | None, llama_library_path: Path | None = None, *, window_tokens: int | None = None
+) -> LoadedText:
     """The text side of the model at ``path``, which a worker has loaded before; ``None`` is the fake engine's.
 
     What cannot fit ``window_tokens`` is refused as it is. Raises EngineLibraryError and ModelFileError.
@@ -29,7 +31,7 @@ def open_text(path: Path | None, library_path: Path | None = None, *, window_tok
     # The fake engine's daemon never loads llama.cpp.
     from superfluid.chat.tokenizer import LlamaTokenizer
 
-    tokenizer = LlamaTokenizer(str(path), None if library_path is None else str(library_path))
+    tokenizer = LlamaTokenizer(str(path), None if llama_library_path is None else str(llama_library_path))
     if window_tokens is not None:
         tokenizer.prompt_bound = PromptBound(tokenizer, window_tokens)
     return _codecs(tokenizer, window_tokens)

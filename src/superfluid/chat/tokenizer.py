@@ -32,13 +32,13 @@ class LlamaTokenizer:
     """``ModelVocabulary`` over a GGUF file. Thread-safe: the vocabulary is only read. Pieces are kept as Python bytes,
     so decoding never enters the library."""
 
-    def __init__(self, path: str, library_path: str | None = None) -> None:
+    def __init__(self, path: str, llama_library_path: str | None = None) -> None:
         """Opens the vocabulary and nothing else; takes tens of milliseconds, blocks. Call it after a worker has loaded
         the same file.
 
         Raises EngineLibraryError and ModelFileError.
         """
-        self._library = load_llama_library(library_path)
+        self._library = load_llama_library(llama_library_path)
         self._model = _open_vocabulary(self._library, path)
         self._vocabulary = self._library.llama_model_get_vocab(self._model)
         library, vocabulary = self._library, self._vocabulary

@@ -125,7 +125,7 @@ def _model_config(
         flash_attention=flags.flash_attention,
         host_cache_bytes=_host_cache_bytes(flags.host_cache_gb),
         is_offline=flags.is_offline,
-        library_path=Path(library).expanduser() if library else None,
+        llama_library_path=Path(library).expanduser() if library else None,
         is_engine_log_kept=environment_value(environment, "SUPERFLUID_LLAMA_LOG") not in (None, "0"),
         worker_timeout_seconds=flags.worker_timeout,
         stream_interval_seconds=flags.stream_interval_ms / 1000,

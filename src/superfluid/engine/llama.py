@@ -47,7 +47,7 @@ class LlamaOptions:
     threads: int | None = None
     gpu_layers: int = -1
     flash_attention: Literal["auto", "on", "off"] = "auto"
-    library: Path | None = None
+    llama_library: Path | None = None
     is_log_kept: bool = False
     evaluation_callback: Any = None
 
@@ -60,7 +60,7 @@ class LlamaEngine:
 
         Raises ModelFileError, ModelLoadError, EngineLibraryError, or UsageError for lanes or a window that cannot be.
         """
-        self._binding = binding = load_binding(options.library)
+        self._binding = binding = load_binding(options.llama_library)
         self._log = LlamaLog(binding, is_kept=options.is_log_kept)
         files = model_files(path)
         binding.llama_backend_init()

@@ -35,7 +35,7 @@ def load_binding(library: Path | None, environment: MutableMapping[str, str] = o
     Takes effect once a process: the binding keeps the library it was imported with. Raises EngineLibraryError.
     """
     if library is not None:
-        directory = library_directory(library)
+        directory = find_library(library)
         _probe(directory)
         environment[_ENVIRONMENT_NAME] = str(directory)
     else:
@@ -43,7 +43,7 @@ def load_binding(library: Path | None, environment: MutableMapping[str, str] = o
     return _import_binding()
 
 
-def library_directory(library: Path) -> Path:
+def find_library(library: Path) -> Path:
     """The directory that the binding must be pointed at. Raises EngineLibraryError."""
     names = ("libllama.so", "libllama.dylib") if sys.platform == "darwin" else ("libllama.so",)
     directory = library if library.is_dir() else library.parent

@@ -35,7 +35,7 @@ def _load_llama(settings: EngineSettings) -> Engine:
         threads=settings.threads,
         gpu_layers=settings.gpu_layers,
         flash_attention=settings.flash_attention,
-        library=Path(settings.library_path) if settings.library_path else None,
+        llama_library=Path(settings.llama_library_path) if settings.llama_library_path else None,
         is_log_kept=settings.is_engine_log_kept,
     )
     return LlamaEngine(Path(settings.model), options)

@@ -37,7 +37,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     flash_attention: Literal["auto", "on", "off"] = "auto"
     host_cache_bytes: int = 0
     prefill_target_seconds: float = 0.4
-    library_path: str | None = None
+    llama_library_path: str | None = None
     is_engine_log_kept: bool = False
     stream_interval_seconds: float = 0.0
 
