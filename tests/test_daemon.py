@@ -1,5 +1,6 @@
 """The whole daemon as its users meet it: started, talked to over HTTP, disturbed, and ended."""
 
+import http.client
 import json
 import signal
 import socket
@@ -213,6 +214,25 @@ def test_drain_that_takes_too_long_ends_streams_with_an_error(tmp_path: Path) ->
         wait_until(lambda: daemon.metric("superfluid_lanes_active") == 1)
         assert daemon.end(signal.SIGTERM) == 0
         assert running.result()[-1]["error"]["code"] == "shutting_down"
+
+
+def test_request_that_is_still_being_sent_when_the_drain_begins_is_refused(slow_daemon: HttpDaemon) -> None:
+    body = json.dumps(slow_daemon.chat_body("x", max_tokens=5)).encode()
+    connection = http.client.HTTPConnection("127.0.0.1", slow_daemon.port, timeout=20)
+    connection.putrequest("POST", "/v1/chat/completions")
+    connection.putheader("content-length", str(len(body)))
+    connection.endheaders(body[:10])
+    # Something that runs keeps the daemon draining until the rest is sent.
+    running = Background(lambda: slow_daemon.stream("x", max_tokens=150))
+    wait_until(lambda: slow_daemon.metric("superfluid_lanes_active") == 1)
+    ending = Background(lambda: slow_daemon.end(signal.SIGTERM))
+    wait_until(lambda: not _connects(slow_daemon.port))
+    connection.send(body[10:])
+    answer = connection.getresponse()
+    assert (answer.status, json.loads(answer.read())["error"]["code"]) == (503, "shutting_down")
+    connection.close()
+    assert running.result()[-1]["choices"][0]["finish_reason"] == "length"
+    assert ending.result() == 0
 
 
 def _is_running(pid: int) -> bool:

@@ -155,7 +155,7 @@ class _Daemon:
         )
         if self._stopping.is_set():
             return False
-        settings = engine_settings(config.model, file, lambda text: logger.warning(text))
+        settings = engine_settings(config.model, file)
         supervisor = WorkerSupervisor(
             settings,
             environment=os.environ,
@@ -238,6 +238,7 @@ class _Daemon:
     def _on_signal(self, number: signal.Signals) -> None:
         """The first signal drains. A second Ctrl-C stops at once; a second SIGTERM means the same as the first."""
         self._stop_requests += 1
+        self._counter.is_draining = True
         self._stopping.set()
         assert self._server is not None
         if self._stop_requests > 1 and number == signal.SIGINT:

@@ -1,7 +1,6 @@
 """From the configuration and the model file to what a worker is told. Runs in the daemon."""
 
 import os
-from collections.abc import Callable
 
 from superfluid.config import ModelConfig
 from superfluid.models.source import ModelFile
@@ -9,20 +8,14 @@ from superfluid.worker.protocol import EngineSettings
 
 _MAX_HOST_CACHE_BYTES = 8 << 30
 _HOST_CACHE_SHARE = 0.4
-DEFAULT_WINDOW_TOKENS = 8192
 
 
 def uses_fake_engine(config: ModelConfig) -> bool:
     return config.runtime == "fake"
 
 
-def engine_settings(config: ModelConfig, file: ModelFile | None, warn: Callable[[str], None]) -> EngineSettings:
-    """``file`` is ``None`` for the fake engine. ``warn`` is told what was adjusted."""
-    threads = config.threads
-    cores = usable_cores()
-    if threads is not None and threads > cores:
-        warn(f"--threads {threads} is more than the {cores} cores this process may use; using {cores}")
-        threads = cores
+def engine_settings(config: ModelConfig, file: ModelFile | None) -> EngineSettings:
+    """``file`` is ``None`` for the fake engine."""
     host_cache = config.host_cache_bytes
     return EngineSettings(
         engine="fake" if file is None else "llamacpp",
@@ -30,7 +23,7 @@ def engine_settings(config: ModelConfig, file: ModelFile | None, warn: Callable[
         lanes=config.lanes,
         window_tokens=config.window_tokens,
         max_queue=config.max_queue,
-        threads=threads,
+        threads=config.threads,
         gpu_layers=config.gpu_layers,
         flash_attention=config.flash_attention,
         host_cache_bytes=automatic_host_cache_bytes() if host_cache is None else host_cache,
