@@ -136,6 +136,8 @@ class IdleBackend:
     def submit(self, job: Job, sink: JobSink) -> None:
         self.sinks.append(sink)
 
+    def set_background_rate(self, divisor: int) -> None: ...
+
     def cancel(self, job_id: int) -> None: ...
 
 

@@ -90,6 +90,7 @@ class SessionsConfig(Struct, frozen=True, kw_only=True):
     ``directory`` None keeps none: every request is forgotten, and there is no session API. ``web`` is the browser
     transport's address. Replies to requests that named no session are written every ``http_commit_seconds``, since
     their clients see them ahead of that anyway; ``http_ttl_seconds`` and ``budget_bytes`` bound what is kept of them.
+    ``tool_lease_ms`` is the time that each tool call has for its result; 0 is for ever.
     """
 
     directory: Path | None = None
@@ -99,6 +100,7 @@ class SessionsConfig(Struct, frozen=True, kw_only=True):
     http_commit_seconds: float = 0.1
     http_ttl_seconds: float | None = None
     budget_bytes: int | None = None
+    tool_lease_ms: int = 0
 
 
 class LogConfig(Struct, frozen=True, kw_only=True):

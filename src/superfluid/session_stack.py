@@ -22,6 +22,7 @@ from superfluid.sessions.counter import ReplyCounter
 from superfluid.sessions.log import SessionLog
 from superfluid.sessions.retention import RetentionSweeper
 from superfluid.sessions.text import SessionText
+from superfluid.sessions.tools import tool_lease
 from superfluid.store.directory import SessionsDirectory
 from superfluid.store.sqlite import SqliteStore
 from superfluid.web.server import WebServer
@@ -96,9 +97,10 @@ class SessionStack:
             self._loaded_text,
             counter=counter,
             executor=executor,
-            unix_ms=lambda: int(self._clock.unix() * 1000),
+            unix_ms=self._unix_ms,
             metrics_text=metrics_text,
             set_log_level=set_log_level,
+            tool_lease_ms=self._config.tool_lease_ms,
         )
         assert self._config.socket is not None
         self._socket = SocketServer(api, self._config.socket)
@@ -117,7 +119,12 @@ class SessionStack:
     def attach_text(self, text: SessionText) -> ChatStore:
         """The model's text is there: sessions can be appended to, and HTTP requests stored."""
         self._text = text
-        return ChatStore(self._log, text, commit_interval_seconds=self._config.http_commit_seconds)
+        return ChatStore(
+            self._log,
+            text,
+            commit_interval_seconds=self._config.http_commit_seconds,
+            lease_deadline_unix_ms=tool_lease(self._config.tool_lease_ms, self._unix_ms),
+        )
 
     async def drain(self, seconds: float, *, at_once: bool) -> None:
         """Takes no new clients and lets what runs finish, for at most ``seconds``."""
@@ -137,6 +144,9 @@ class SessionStack:
         await asyncio.get_running_loop().run_in_executor(None, self._store.close)
         self._reader.shutdown(wait=False, cancel_futures=True)
         self._directory.close()
+
+    def _unix_ms(self) -> int:
+        return int(self._clock.unix() * 1000)
 
     def _loaded_text(self) -> SessionText:
         if self._text is None:

@@ -248,6 +248,8 @@ def test_sessions_flags_become_the_sessions_configuration() -> None:
         ({"http_commit_ms": -1.0}, "--http-commit-ms"),
         ({"http_session_ttl": 0.0}, "--http-session-ttl"),
         ({"store_budget_gb": -1.0}, "--store-budget-gb"),
+        ({"tool_lease_ms": -1}, "--tool-lease-ms"),
+        ({"tool_lease_ms": 10**18}, "--tool-lease-ms"),
         ({"has_no_sessions": True, "web": "127.0.0.1:1"}, "--no-sessions"),
     ],
 )

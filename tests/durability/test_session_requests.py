@@ -29,7 +29,7 @@ def ledger_of(client: Calls, session: int) -> tuple[tuple[int, responses.LedgerE
 def test_calls_permissions_and_settings_are_as_they_were_behind_a_killed_daemon(tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"replies": [{"text": CALL}]}))
-    with LiveDaemon(tmp_path, script) as daemon:
+    with LiveDaemon(tmp_path, script, "--tool-lease-ms", "600000") as daemon:
         with daemon.client() as client:
             session = client.create()
             client.append(session, "hi")
@@ -42,7 +42,13 @@ def test_calls_permissions_and_settings_are_as_they_were_behind_a_killed_daemon(
         committed(web, requests.AppendBlock(session, 1, 6, '{"path":"a.py"}'))
         asked = committed(web, requests.RequestPermission(session, call_id, "ok?"))
         before = ledger_of(web, session)
-        assert before == ((call_id, responses.LedgerEntry("f", '{"a":1}', CallState.CANCEL_REQUESTED, True, None, 0)),)
+        called = web.read(session)[call_id]
+        deadline = before[0][1].lease_deadline_unix_ms
+        assert deadline is not None
+        assert abs(deadline - called.ts_unix_ms - 600_000) < 1000
+        entry = responses.LedgerEntry("f", '{"a":1}', CallState.CANCEL_REQUESTED, True, deadline, 0)
+        assert before == ((call_id, entry),)
+        assert web.ask(requests.SetBackgroundRate(0)) == responses.Ack()
 
         daemon.kill()
         daemon.start()

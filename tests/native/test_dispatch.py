@@ -59,6 +59,7 @@ ANSWERED: list[tuple[Request, Response]] = [
     (requests.Pin(1, 5), responses.Pinned(TIME + 5)),
     (requests.Metrics(), responses.Text("superfluid_ticks_total 1\n")),
     (requests.SetLogLevel("debug"), responses.Ack()),
+    (requests.SetBackgroundRate(4), responses.Ack()),
     (requests.Cancel(1), responses.Err("session 1 has no generation in flight")),
     (requests.Read(7, 0), responses.Err("unknown session 7")),
 ]

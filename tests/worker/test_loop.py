@@ -8,11 +8,11 @@ import pytest
 from tests.fixtures.tick_loop import GREEDY, SteppedLoop, cold_reply, make_job, make_settings, words
 
 from superfluid.domain.reply import Finish
-from superfluid.domain.request import SamplingParams
+from superfluid.domain.request import QosClass, SamplingParams
 from superfluid.engine.fake import FakeEngine
 from superfluid.engine.fake_script import FakeScript, ScriptedReply
 from superfluid.engine.fake_vocabulary import END_OF_GENERATION, encode_plain
-from superfluid.worker.protocol import Ping, SetLogFilter, Stop, Submit
+from superfluid.worker.protocol import Ping, SetBackgroundRate, SetLogFilter, Stop, Submit
 
 SAMPLED = SamplingParams(temperature=1.5, top_p=0.9, seed=11, repeat_penalty=1.2)
 
@@ -208,6 +208,18 @@ def test_run_sleeps_until_a_message_comes_and_returns_on_stop() -> None:
     thread.join(10)
     assert not thread.is_alive()
     assert (loop.pongs, loop.log_filters) == ([7], ["debug"])
+
+
+def test_take_background_rate_slows_the_agents_decoding_and_nobody_elses() -> None:
+    loop = SteppedLoop(settings=make_settings(2))
+    loop.loop.take(SetBackgroundRate(3))
+    chat = loop.submit(make_job(words(1, 4), max_tokens=30, qos=QosClass.INTERACTIVE))
+    agent = loop.submit(make_job(words(2, 4), max_tokens=30))
+    while chat.finish is Finish.NONE:
+        assert loop.tick()
+    assert 9 <= len(agent.tokens) <= 12
+    loop.run()
+    assert (len(chat.tokens), len(agent.tokens)) == (30, 30)
 
 
 def test_run_rests_now_and_then_and_before_it_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -384,6 +384,33 @@ async def test_worker_output_and_log_records_reach_the_daemon(running: Start, ca
     assert [record.message for record in records] == ["loaded", "filter debug"]
 
 
+async def test_background_rate_reaches_the_worker_and_every_later_one(running: Start) -> None:
+    records: list[LogRecord] = []
+    async with running({"die_after": 3}, OK, on_log=records.append) as supervisor:
+        supervisor.set_background_rate(4)
+        supervisor.set_background_rate(3)
+        sink = RecordingSink()
+        supervisor.submit(make_job(1), sink)
+        await sink.until()
+    said = [record.message for record in records if record.message != "loaded"]
+    assert said == ["rate 4", "rate 3", "rate 3"]
+
+
+async def test_background_rate_set_while_the_worker_loads_reaches_it(
+    supervisor_with: Callable[..., WorkerSupervisor], tmp_path: Path
+) -> None:
+    records: list[LogRecord] = []
+    supervisor = supervisor_with({"load_when": str(tmp_path / "go")}, on_log=records.append)
+    starting = asyncio.ensure_future(supervisor.start())
+    await eventually(lambda: supervisor.worker_pid is not None)
+    supervisor.set_background_rate(2)
+    (tmp_path / "go").touch()
+    await starting
+    await eventually(lambda: len(records) > 1)
+    await supervisor.stop()
+    assert [record.message for record in records] == ["loaded", "rate 2"]
+
+
 async def test_worker_environment_has_no_credentials(running: Start, caplog: pytest.LogCaptureFixture) -> None:
     environment = {
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),

@@ -16,7 +16,7 @@ from superfluid.domain.events import TurnRole
 from superfluid.domain.request import ChatPrompt, Message, Role, ToolCall
 from superfluid.errors import SuperfluidError, TemplateRefusedError, UnsupportedInputError
 
-_VERSION: Final = b"turns 1"
+_VERSION: Final = b"turns 2"
 _PROBE: Final = "probe"
 _QUESTION: Final = Message(role="user", content=_PROBE)
 _ANSWER: Final = Message(role="assistant", content=_PROBE)
@@ -154,8 +154,12 @@ class TemplateTurns:
         for text in (source.default, source.tool_use, source.bos_text, source.eos_text):
             digest.update(repr(text).encode())
         digest.update(repr(sorted(self._vocabulary.special_tokens.items())).encode())
+        for token in range(self._vocabulary.vocabulary_tokens):
+            piece = self._vocabulary.piece(token)
+            digest.update(b"%d:%b" % (len(piece), piece))
+        # Pieces do not tell how a text is cut into them.
         sample = self._vocabulary.encode_text("The quick brown fox, 12 345 déjà vu\n\n  x", is_start=True)
-        digest.update(repr((self._vocabulary.vocabulary_tokens, sample)).encode())
+        digest.update(repr(sample).encode())
         return digest.digest()
 
 

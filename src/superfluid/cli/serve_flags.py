@@ -217,6 +217,16 @@ def _session_flags() -> list[click.Parameter]:
             help="Drop the oldest requests that named no session when the store is larger.",
             rule="GiB, above 0.",
         ),
+        Flag(
+            ["--tool-lease-ms"],
+            panel=SESSIONS,
+            type=int,
+            default=0,
+            metavar="MS",
+            default_text="0, no limit",
+            help="How long a tool call of a session waits for its result; 0 is for ever.",
+            rule="At least 0. The deadline is recorded with the call, so it survives a restart.",
+        ),
     ]
 
 

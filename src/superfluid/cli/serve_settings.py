@@ -28,6 +28,7 @@ from superfluid.errors import UsageError
 
 MIN_WINDOW_TOKENS = 512
 MIN_WORKER_TIMEOUT_SECONDS = 0.1
+MAX_TOOL_LEASE_MS = 100 * 365 * 24 * 3600 * 1000  # a century
 MAX_LANES = 256  # llama.cpp's LLAMA_MAX_SEQ
 _RUNTIMES: Mapping[str, Runtime] = {
     "auto": "auto",
@@ -79,6 +80,7 @@ class ServeFlags:
     http_commit_ms: float = 100.0
     http_session_ttl: float | None = None
     store_budget_gb: float | None = None
+    tool_lease_ms: int = 0
 
 
 def build_serve_config(
@@ -259,6 +261,7 @@ def _sessions_config(flags: ServeFlags, home: Path, environment: Mapping[str, st
         if value is not None and not 0 < value < 1e12:
             raise UsageError(f"{flag} must be above 0, got {value:g}", param=flag)
     require_range("--http-commit-ms", flags.http_commit_ms, 0, 10_000)
+    require_range("--tool-lease-ms", flags.tool_lease_ms, 0, MAX_TOOL_LEASE_MS)
     if flags.web_origins and not flags.web:
         raise UsageError("--web-origin has no effect without --web", param="--web-origin")
     return SessionsConfig(
@@ -269,6 +272,7 @@ def _sessions_config(flags: ServeFlags, home: Path, environment: Mapping[str, st
         http_commit_seconds=flags.http_commit_ms / 1000,
         http_ttl_seconds=flags.http_session_ttl,
         budget_bytes=None if flags.store_budget_gb is None else round(flags.store_budget_gb * 2**30),
+        tool_lease_ms=flags.tool_lease_ms,
     )
 
 

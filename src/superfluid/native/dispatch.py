@@ -15,14 +15,7 @@ logger = logging.getLogger("superfluid_daemon")
 StreamingRequest = requests.Generate | requests.Subscribe | requests.Unsubscribe
 """What needs a connection that lasts: it is answered by more than one frame, or belongs to such a request."""
 
-PendingRequest = (
-    requests.Purge
-    | requests.SetBackgroundRate
-    | requests.PutMedia
-    | requests.AppendImage
-    | requests.GcMedia
-    | requests.Complete
-)
+PendingRequest = requests.Purge | requests.PutMedia | requests.AppendImage | requests.GcMedia | requests.Complete
 """What is in the protocol and not yet in this daemon."""
 
 
@@ -72,6 +65,9 @@ async def _answer(api: SessionApi, request: Request) -> Response:
             return responses.Text(await api.metrics_text())
         case requests.SetLogLevel(directive):
             await api.set_log_level(directive)
+            return responses.Ack()
+        case requests.SetBackgroundRate(divisor):
+            await api.set_background_rate(divisor)
             return responses.Ack()
         case requests.Generate() | requests.Subscribe() | requests.Unsubscribe():
             return Err(f"{type(request).__name__} needs a connection that stays open: use /web/ws or the unix socket")

@@ -12,7 +12,7 @@ from superfluid.domain.reply import Finish
 from superfluid.errors import ContextLengthExceededError, InvalidValueError, QueueFullError
 from superfluid.scheduling.admission import Admission
 from superfluid.scheduling.placement import PlacementRules, SeedChooser
-from superfluid.scheduling.plan import Admitted, Chunk, Retired, StepOutcome, StepPlan, StepResult
+from superfluid.scheduling.plan import Admitted, Chunk, DecodeLane, Retired, StepOutcome, StepPlan, StepResult
 from superfluid.scheduling.prefix import PrefixIndex
 from superfluid.scheduling.rates import Rates
 from superfluid.scheduling.sequence import Lane, Sequence
@@ -49,6 +49,8 @@ class Scheduler:
         self._running: dict[int, Lane] = {}
         self._tick = 0
         self._is_chunk_due = True
+        self._background_divisor = 1
+        self._background_tick = 0  # the last one on which background work decoded
         self._next_order = 0
         self._counters = SchedulerCounters()
 
@@ -90,19 +92,33 @@ class Scheduler:
             lane.release()
         return Retired(job_id, Finish.CANCELLED)
 
+    def set_background_rate(self, divisor: int) -> None:
+        """Classes 2 and 3 decode on every ``divisor``-th tick at most, as long as there is other work to do."""
+        self._background_divisor = max(1, divisor)
+
     def plan(self) -> StepPlan:
         """The next tick. Empty only if the scheduler is idle."""
         self._tick += 1
         moves = self._admission.admit(self._tick)
         self._running.update(moves.admitted)
         prefilling = min((lane for lane in self._lanes if lane.is_prefilling), key=_prefill_order, default=None)
-        decodes = tuple([lane.decode for lane in self._lanes if lane.is_decoding and lane.decode is not None])
+        decodes = self._decodes(has_other_work=prefilling is not None)
         budget = self._rates.chunk_tokens(len(decodes), self._settings.prefill_target_seconds)
         chunk: Chunk | None = None
         if prefilling is not None and (self._is_chunk_due or not decodes):
             chunk, decodes = _chunk(prefilling, budget), ()
         self._is_chunk_due = chunk is None
+        if any(self._running[row.job_id].is_background for row in decodes):
+            self._background_tick = self._tick
         return StepPlan(moves.saves, moves.drops, moves.placements, decodes, chunk, budget)
+
+    def _decodes(self, *, has_other_work: bool) -> tuple[DecodeLane, ...]:
+        lanes = [lane for lane in self._lanes if lane.is_decoding]
+        if self._tick - self._background_tick < self._background_divisor:
+            foreground = [lane for lane in lanes if not lane.is_background]
+            if foreground or has_other_work:
+                lanes = foreground
+        return tuple([lane.decode for lane in lanes if lane.decode is not None])
 
     def complete(self, plan: StepPlan, outcome: StepOutcome) -> StepResult:
         """Takes in what became of ``plan``; jobs that are over have left their lanes."""

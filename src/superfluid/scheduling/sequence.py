@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 
 from superfluid.domain.job import Job
+from superfluid.domain.request import QosClass
 from superfluid.scheduling.plan import DecodeLane
 from superfluid.scheduling.token_tree import Tokens
 
@@ -121,6 +122,11 @@ class Lane:
     @property
     def is_decoding(self) -> bool:
         return self.sequence is not None and self.length >= self.sequence.prefill_end
+
+    @property
+    def is_background(self) -> bool:
+        """Whether its job is of the classes that a background rate slows down: the default one, too."""
+        return self.sequence is not None and self.sequence.job.qos >= QosClass.AGENT
 
     def place(self, sequence: Sequence, keep: int, tick: int) -> None:
         self.sequence = sequence

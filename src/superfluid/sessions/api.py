@@ -20,14 +20,15 @@ from superfluid.sessions.recorder import TurnRecorder
 from superfluid.sessions.rules import require_edits, require_fork_point, require_idle, require_not_purging
 from superfluid.sessions.session_api import Inspected
 from superfluid.sessions.text import SessionText
-from superfluid.sessions.tools import ToolCommands
+from superfluid.sessions.tools import ToolCommands, tool_lease
 from superfluid.sessions.turn import EmptyTurn, SessionTurn
 from superfluid.sessions.writing import SessionWriter, turn_lead_in
 from superfluid.store.interface import Origin, SessionRow
 
 
 class Sessions:
-    """``session_api.SessionApi``. ``text`` raises ModelLoadingError until the model is loaded."""
+    """``session_api.SessionApi``. ``text`` raises ModelLoadingError until the model is loaded. With ``tool_lease_ms``
+    above 0 each tool call has that long for its result."""
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class Sessions:
         unix_ms: Callable[[], int],
         metrics_text: Callable[[], str],
         set_log_level: Callable[[str], None],
+        tool_lease_ms: int = 0,
     ) -> None:
         self._log = log
         self._backend = backend
@@ -47,6 +49,7 @@ class Sessions:
         self._counter = counter
         self._metrics_text = metrics_text
         self._set_log_level = set_log_level
+        self._lease = tool_lease(tool_lease_ms, unix_ms)
         self._sub_ids = itertools.count(1)
         self._writer = SessionWriter(log, self._turn_text, executor=executor)
         self._commands = SessionCommands(log, self._writer, unix_ms=unix_ms)
@@ -129,6 +132,9 @@ class Sessions:
         """Raises InvalidValueError and keeps the old filter if the directive does not parse."""
         self._set_log_level(directive)
 
+    async def set_background_rate(self, divisor: int) -> None:
+        self._backend.set_background_rate(max(1, divisor))
+
     # ---- branching
 
     async def trim(self, session: int, to_event: int) -> int:
@@ -178,6 +184,9 @@ class Sessions:
         opened = await self._log.open(session)
         require_not_purging(opened)
         async with opened.lock:
+            if self._lease is not None:
+                await self._tools.expire_elapsed(opened)
+                require_not_purging(opened)
             state = opened.state
             if state.open_permissions:
                 raise SessionRefusedError(f"session {session} waits for a permission; answer it first")
@@ -220,7 +229,14 @@ class Sessions:
         opened.cancel_generation = turn.cancel
         self._backend.submit(turn_job(job_id, state, header, max_tokens, self._backend.facts.window_tokens), turn)
         turn.raise_if_refused()
-        recorder = TurnRecorder(self._log, opened, parser, on_failed=turn.store_failed, channel=channel)
+        recorder = TurnRecorder(
+            self._log,
+            opened,
+            parser,
+            on_failed=turn.store_failed,
+            channel=channel,
+            lease_deadline_unix_ms=self._lease,
+        )
         opened.origin = Origin.SESSION_API
         recorder.open(header, None if state.fingerprint == text.fingerprint else text.fingerprint)
         turn.attach(recorder)

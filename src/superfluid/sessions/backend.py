@@ -53,6 +53,10 @@ class GenerationBackend(Protocol):
         """Never blocks and never raises: a refusal reaches ``sink.failed``, perhaps at once; all else comes later."""
         ...
 
+    def set_background_rate(self, divisor: int) -> None:
+        """From now on jobs of classes 2 and 3 decode on every ``divisor``-th tick only (at least 1)."""
+        ...
+
     def cancel(self, job_id: int) -> None:
         """Ends the job within one tick; its sink then sees ``finished(CANCELLED)``. Unknown ids are ignored."""
         ...

@@ -6,7 +6,7 @@ Runs on the event loop.
 
 import asyncio
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -77,13 +77,21 @@ class StoredPrompt(Struct, frozen=True):
 class ChatStore:
     """Makes sessions of prompts, in two steps: a request that is refused in between leaves nothing behind.
 
-    ``text`` is that of the loaded model.
+    ``text`` is that of the loaded model. ``lease_deadline_unix_ms`` gives each new call its lease, if leases are on.
     """
 
-    def __init__(self, log: SessionLog, text: SessionText, *, commit_interval_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        log: SessionLog,
+        text: SessionText,
+        *,
+        commit_interval_seconds: float = 0.0,
+        lease_deadline_unix_ms: Callable[[], int] | None = None,
+    ) -> None:
         self._log = log
         self._text = text
         self._commit_interval_seconds = commit_interval_seconds
+        self._lease = lease_deadline_unix_ms
 
     async def prepare_chat(self, prompt: ChatPrompt, rendered: Rendered, params: GenParams) -> PreparedPrompt:
         """A session whose input is the conversation, the header included; a fork, if it begins with a stored one."""
@@ -118,7 +126,12 @@ class ChatStore:
         """What writes the reply into the request's session."""
         parser = turn_parser(stored.session.state, (), self._text.codec, parse_tools=parse_tools)
         return TurnRecorder(
-            self._log, stored.session, parser, on_failed=on_failed, interval_seconds=self._commit_interval_seconds
+            self._log,
+            stored.session,
+            parser,
+            on_failed=on_failed,
+            lease_deadline_unix_ms=self._lease,
+            interval_seconds=self._commit_interval_seconds,
         )
 
     # ----

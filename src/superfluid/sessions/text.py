@@ -1,13 +1,11 @@
 """The loaded model's text, as sessions need it. Runs in the daemon."""
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 from superfluid.chat.interface import ChatCodec, Tokenizer, TurnCodec
+from superfluid.domain.behavior import behavior_fingerprint
 from superfluid.domain.events import TurnRole
-
-_DIGEST_VERSION = b"superfluid 1"
 
 
 class SessionText:
@@ -21,8 +19,7 @@ class SessionText:
         self.tokenizer = tokenizer
         self.codec = codec
         self.turns: TurnCodec = RememberedTurns(turns) if turns.has_turns else turns
-        digest = hashlib.sha256(_DIGEST_VERSION + turns.identity).digest()
-        self.fingerprint = int.from_bytes(digest[:8], "little")
+        self.fingerprint = behavior_fingerprint(turns.identity)
 
 
 class RememberedTurns:

@@ -99,6 +99,20 @@ class ToolCommands:
                 raise SessionRefusedError(f"session {opened.id} has no open permission request {request_id}")
             return await self._writer.commit(opened, PermissionResponse(request_id, granted))
 
+    # ---- leases
+
+    async def expire_elapsed(self, opened: OpenSession) -> None:
+        """Ends the open calls whose time is up, for good: whatever becomes of the request that found them. The caller
+        holds the session's lock."""
+        now = self._unix_ms()
+        elapsed = [
+            ToolExpired(call_id, ToolExpiredReason.LEASE_ELAPSED)
+            for call_id, entry in opened.state.open_calls
+            if entry.lease_deadline_unix_ms is not None and entry.lease_deadline_unix_ms <= now
+        ]
+        if elapsed:
+            await self._log.append(opened, elapsed)
+
     # ----
 
     async def _refuse_late(self, opened: OpenSession, call_id: int, entry: ToolCallEntry, content: str) -> None:
@@ -110,6 +124,11 @@ class ToolCommands:
         if deadline is not None and self._unix_ms() > deadline:
             await self._writer.commit(opened, ToolExpired(call_id, ToolExpiredReason.LEASE_EXPIRED))
             raise SessionRefusedError(f"the lease of call {call_id} has expired")
+
+
+def tool_lease(milliseconds: int, unix_ms: Callable[[], int]) -> Callable[[], int] | None:
+    """What gives a new call its deadline in Unix milliseconds; ``None`` if calls have no limit."""
+    return (lambda: unix_ms() + milliseconds) if milliseconds else None
 
 
 def _own_call(opened: OpenSession, call_id: int) -> ToolCallEntry | None:

@@ -20,6 +20,7 @@ from superfluid.worker.protocol import (
     Ping,
     Pong,
     Rejected,
+    SetBackgroundRate,
     SetLogFilter,
     Stop,
     Submit,
@@ -103,6 +104,8 @@ class TickLoop:
                 self._send(Pong(sequence))
             case SetLogFilter(directive):
                 self._set_log_filter(directive)
+            case SetBackgroundRate(divisor):
+                self._scheduler.set_background_rate(divisor)
             case Stop():
                 self._is_stopped = True
             case Load():

@@ -71,11 +71,17 @@ class SetLogFilter(Struct, frozen=True, tag="log_filter", array_like=True):
     directive: str
 
 
+class SetBackgroundRate(Struct, frozen=True, tag="background_rate", array_like=True):
+    """From now on classes 2 and 3 decode on every ``divisor``-th tick only; 1 is every tick."""
+
+    divisor: int
+
+
 class Stop(Struct, frozen=True, tag="stop", array_like=True):
     """Close the engine and exit 0. Running jobs are abandoned: drain first."""
 
 
-ToWorker = Load | Submit | Cancel | Ping | SetLogFilter | Stop
+ToWorker = Load | Submit | Cancel | Ping | SetLogFilter | SetBackgroundRate | Stop
 
 
 # ---- worker to daemon

@@ -35,6 +35,7 @@ from superfluid.worker.protocol import (
     Pong,
     Ready,
     Rejected,
+    SetBackgroundRate,
     SetLogFilter,
     Stop,
     Submit,
@@ -77,6 +78,7 @@ class WorkerSupervisor:
         self._settings = settings
         self._environment = environment
         self._log_filter = log_filter
+        self._background_divisor = 1
         self._clock: Clock = clock or SystemClock()
         self._command = command
         self._on_tick = on_tick
@@ -143,6 +145,12 @@ class WorkerSupervisor:
         self._log_filter = directive
         if self._process is not None:
             self._process.send(SetLogFilter(directive))
+
+    def set_background_rate(self, divisor: int) -> None:
+        """For this worker and every later one."""
+        self._background_divisor = divisor
+        if self._is_serving and self._process is not None:
+            self._process.send(SetBackgroundRate(divisor))
 
     def statistics(self) -> ModelStatistics:
         return model_statistics(
@@ -341,6 +349,8 @@ class WorkerSupervisor:
         self._gave_up_at = None
         self._is_serving = True
         self._watchdog.restart(self._clock.monotonic())
+        if self._background_divisor > 1:
+            self._process.send(SetBackgroundRate(self._background_divisor))
         for job_id in self._jobs.job_ids():
             self._process.send(Submit(self._jobs.to_send(job_id)))
         self._settle_first_ready(None)
