@@ -2,7 +2,8 @@
 
     bootstrap.py NAME [EXTRA ...]
 
-installs the extras NAME and EXTRA (``serve`` stands for none) and then writes .venv/.stamps/NAME.
+installs the extras NAME and EXTRA (``serve`` stands for none) and then writes .venv/.stamps/NAME. For the tests it
+looks for Chromium as well, which only the system's package manager can install.
 
 The stamp comes last: whatever fails or is interrupted before it is simply done again by the next run.
 """
@@ -23,6 +24,16 @@ STAMPS = VENV / ".stamps"
 PYTHON = VENV / "bin" / "python"
 ENGINE_PACKAGE = "llama-cpp-python"
 KEPT_LINES = 40
+BROWSER_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BROWSER_ADVICE = (
+    "the browser tests need Chromium (or Chrome), and fail without it.\n"
+    "       On Debian: apt-get install chromium; on macOS: brew install --cask chromium;\n"
+    "       elsewhere, set CHROMIUM to the path of the executable"
+)
+_MAC_BROWSERS = (
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+)
 TICK_SECONDS = 1.0
 
 
@@ -38,6 +49,8 @@ def main(arguments: list[str]) -> int:
     try:
         ensure_environment()
         install([name for name in arguments if name != "serve"])
+        if "test" in arguments:
+            provide_browser()
         STAMPS.mkdir(exist_ok=True)
         (STAMPS / arguments[0]).touch()
     except SetupError as error:
@@ -136,6 +149,27 @@ def require_compiler() -> None:
             "llama.cpp has to be compiled here and there is no C++ compiler.\n"
             "       On Debian and Ubuntu: apt-get install build-essential; on macOS: xcode-select --install"
         )
+
+
+def find_browser() -> Path | None:
+    """The Chromium or Chrome to test with: ``$CHROMIUM``, or one that is installed."""
+    named = os.environ.get("CHROMIUM", "")
+    found = [shutil.which(name) for name in ((named,) if named else (*BROWSER_NAMES, *_MAC_BROWSERS))]
+    return next((Path(path) for path in found if path), None)
+
+
+def provide_browser() -> None:
+    """Installs Chromium where that asks nobody for anything (as root on Debian, as containers are); elsewhere only says
+    how. Its absence does not stop the other tests, and fails the browser's: a green run has run them."""
+    if find_browser() is not None:
+        return
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        say("installing Chromium for the browser tests")
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        for command in ("apt-get update -qq", "apt-get install -y -qq --no-install-recommends chromium"):
+            subprocess.run(command.split(), env=environment, capture_output=True, check=False)
+    if find_browser() is None:
+        say(BROWSER_ADVICE)
 
 
 class Elapsed:

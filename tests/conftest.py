@@ -1,9 +1,11 @@
-"""What all tests share: the real model's fixture, and the marker that goes with it."""
+"""What all tests share: the real model's fixture and the marker that goes with it, and the browser."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from scripts.bootstrap import BROWSER_ADVICE, find_browser
+from tests.fixtures.browser import Browser, browsing
 from tests.fixtures.smollm2 import fetch_smollm2
 
 
@@ -11,6 +13,16 @@ from tests.fixtures.smollm2 import fetch_smollm2
 def smollm2_path() -> Path:
     """SmolLM2-135M-Instruct as a GGUF file. A test that asks for it is marked ``model``; a failed fetch fails it."""
     return fetch_smollm2()
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One headless Chromium for all tests that ask for it; where there is none, they fail."""
+    executable = find_browser()
+    if executable is None:
+        pytest.fail(BROWSER_ADVICE, pytrace=False)
+    with browsing(executable, tmp_path_factory.mktemp("chromium")) as running:
+        yield running
 
 
 def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:

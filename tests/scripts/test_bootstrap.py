@@ -1,5 +1,6 @@
 """The set-up's reading of pip: what it tells the person who waits."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,44 @@ def test_main_when_the_set_up_fails_leaves_no_stamp(
 )
 def test_minutes_are_written_for_people(seconds: float, text: str) -> None:
     assert bootstrap.minutes(seconds) == text
+
+
+def test_browser_is_found_by_its_usual_names_or_where_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CHROMIUM", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(bootstrap, "_MAC_BROWSERS", ())
+    assert bootstrap.find_browser() is None
+    for name in ("chromium-browser", "mine"):
+        (tmp_path / name).touch(mode=0o755)
+    assert bootstrap.find_browser() == tmp_path / "chromium-browser"
+    monkeypatch.setenv("CHROMIUM", str(tmp_path / "mine"))
+    assert bootstrap.find_browser() == tmp_path / "mine"
+
+
+def test_setup_that_may_not_install_a_browser_says_how(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("CHROMIUM", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(bootstrap, "_MAC_BROWSERS", ())
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    bootstrap.provide_browser()
+    assert "apt-get install chromium" in capsys.readouterr().err
+
+
+def test_setup_as_root_on_debian_installs_the_browser(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("CHROMIUM", raising=False)
+    monkeypatch.setattr(bootstrap, "_MAC_BROWSERS", ())
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    installer = tmp_path / "apt-get"
+    browser = tmp_path / "chromium"
+    installer.write_text(f"#!/bin/sh\n[ $1 = update ] || {{ : > {browser}; /bin/chmod +x {browser}; }}\n")
+    installer.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    bootstrap.provide_browser()
+    assert bootstrap.find_browser() == browser
+    assert "apt-get install" not in capsys.readouterr().err
