@@ -216,6 +216,7 @@ class Sessions:
         parser = turn_parser(state, header, text.codec)
         channel = open_channel(state, header)
         job_id = self._counter.open()
+        self._counter.describe(job_id, session=opened.id, max_tokens=max_tokens)
         opened.is_busy = True
 
         def free() -> None:

@@ -111,6 +111,7 @@ class ModelService:
             tokens = array.array("i", rendered.tokens) if prepared is None else prepared.tokens
             _check_length(tokens, facts)
             job = self._job(reply_id, tokens, request, sampling, facts)
+            self._counter.describe(reply_id, max_tokens=job.max_tokens)
             opening = tokens if prepared is None else prepared.opening
             reply = RunningReply(
                 job,
@@ -130,6 +131,7 @@ class ModelService:
         try:
             if prepared is not None and self._chats is not None:
                 stored = self._chats.store(prepared)
+                self._counter.describe(reply_id, session=stored.session.id)
                 recorder = self._chats.recorder(stored, parse_tools=request.parse_tools, on_failed=reply.store_failed)
                 reply.attach(stored, recorder)
         except BaseException:

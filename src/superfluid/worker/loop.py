@@ -64,6 +64,7 @@ class TickLoop:
             )
         )
         self._executor = Executor(engine, self._scheduler, clock)
+        self._is_traced = settings.is_traced
         self._reporter = TickReporter()
         self._inbox = inbox
         self._send = send
@@ -124,6 +125,8 @@ class TickLoop:
         result = self._scheduler.complete(plan, execution.outcome())
         times = TickTimes(begun_unix, begun, planned, self._clock.monotonic())
         self._reporter.completed(execution, result, times)
+        if self._is_traced and not plan.is_empty:
+            self._reporter.trace(plan, self._scheduler.statistics(), times)
         for retired in result.retired:
             self._executor.forget(retired.job_id)
         # Further tokens of running replies can wait for the next tick's: every message costs the daemon and its clients

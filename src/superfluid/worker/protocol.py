@@ -40,6 +40,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     llama_library_path: str | None = None
     is_engine_log_kept: bool = False
     stream_interval_seconds: float = 0.0
+    is_traced: bool = False
+    """Whether ticks are told one by one, as ``TickSpan``."""
 
 
 # ---- daemon to worker
@@ -163,11 +165,25 @@ class TickRecord(Struct, frozen=True, array_like=True):
     first_token_seconds: list[float]
 
 
+class TickSpan(Struct, frozen=True, array_like=True):
+    """One tick, for a trace: when it was (unix seconds), how many jobs waited, and which ones it worked on."""
+
+    sequence: int
+    started_unix: float
+    wall_seconds: float
+    queued: int
+    jobs: list[int]
+
+
 class Tick(Struct, frozen=True, tag="tick", array_like=True):
-    """The outputs of one tick, or of the last few if they were fast; ``record`` is the last one's."""
+    """The outputs of one tick, or of the last few if they were fast; ``record`` is the last one's.
+
+    ``spans`` has an entry for each of those ticks where ``EngineSettings.is_traced``, and none elsewhere.
+    """
 
     outputs: list[LaneOutput]
     record: TickRecord
+    spans: list[TickSpan] = []
 
 
 class Pong(Struct, frozen=True, tag="pong", array_like=True):

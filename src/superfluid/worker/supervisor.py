@@ -41,6 +41,7 @@ from superfluid.worker.protocol import (
     Submit,
     Tick,
     TickRecord,
+    TickSpan,
 )
 from superfluid.worker.refusals import exit_error, load_error, rejection_error
 from superfluid.worker.statistics import model_statistics
@@ -59,8 +60,8 @@ _output_logger = logging.getLogger("superfluid_daemon::worker")
 class WorkerSupervisor:
     """``sessions.backend.GenerationBackend`` over a worker process.
 
-    ``on_tick`` and ``on_log`` are called on the loop for every tick's record and every record of the worker's logger;
-    they must not block and must not raise. ``environment`` is handed to the worker without its credentials.
+    ``on_tick``, ``on_log`` and ``on_spans`` are called on the loop for every tick's record, every record of the worker's
+    logger and the ticks of a traced worker; they must not block and must not raise. ``environment`` is handed to the worker without its credentials.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class WorkerSupervisor:
         command: Sequence[str] = WORKER_COMMAND,
         on_tick: Callable[[TickRecord], None] | None = None,
         on_log: Callable[[LogRecord], None] | None = None,
+        on_spans: Callable[[Sequence[TickSpan]], None] | None = None,
     ) -> None:
         self._settings = settings
         self._environment = environment
@@ -83,6 +85,7 @@ class WorkerSupervisor:
         self._command = command
         self._on_tick = on_tick
         self._on_log = on_log
+        self._on_spans = on_spans
         self._jobs = JobJournal()
         self._totals = TickTotals()
         self._watchdog = Watchdog(timeout_seconds)
@@ -332,6 +335,8 @@ class WorkerSupervisor:
         record = tick.record
         self._watchdog.ticked(record.wall_seconds)
         self._totals.add(record)
+        if tick.spans and self._on_spans is not None:
+            self._on_spans(tick.spans)
         if record.decode_lanes or record.prefill_tokens:
             self._failures = 0
         for output in tick.outputs:

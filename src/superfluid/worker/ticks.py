@@ -7,7 +7,7 @@ from superfluid.domain.reply import Finish
 from superfluid.scheduling.plan import Retired, StepPlan, StepResult
 from superfluid.scheduling.statistics import SchedulerStatistics
 from superfluid.worker.executor import Execution
-from superfluid.worker.protocol import LaneOutput, Tick, TickRecord, TokenScores
+from superfluid.worker.protocol import LaneOutput, Tick, TickRecord, TickSpan, TokenScores
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,8 @@ class TickReporter:
     """Collects what must be told and numbers the ticks. ``retire`` is for jobs that end between ticks."""
 
     def __init__(self) -> None:
+        self._spans: list[TickSpan] = []
+        self._ticks = 0
         self._sequence = 0
         self._outputs: dict[int, _Output] = {}
         self._fresh: set[int] = set()
@@ -84,6 +86,14 @@ class TickReporter:
             else:
                 self.retire(retired)
 
+    def trace(self, plan: StepPlan, statistics: SchedulerStatistics, times: TickTimes) -> None:
+        """Notes a span for the tick, which the next message carries."""
+        self._ticks += 1
+        seconds = times.done - times.begun
+        self._spans.append(
+            TickSpan(self._ticks, times.begun_unix, seconds, sum(statistics.queue_depth), _jobs_of(plan))
+        )
+
     def report(self, plan: StepPlan, execution: Execution, statistics: SchedulerStatistics, times: TickTimes) -> Tick:
         """The message; everything collected so far is then told."""
         outputs = [
@@ -91,12 +101,13 @@ class TickReporter:
             for job_id, output in self._outputs.items()
         ]
         record = self._record(plan, execution, statistics, times)
+        spans, self._spans = self._spans, []
         self._outputs = {}
         self._first_tokens = []
         self._retirements = 0
         self.is_urgent = False
         self._sequence += 1
-        return Tick(outputs, record)
+        return Tick(outputs, record, spans)
 
     def _forget(self, job_id: int) -> None:
         self._fresh.discard(job_id)
@@ -140,3 +151,10 @@ class TickReporter:
             host_restores_total=counters.host_restores_total,
             first_token_seconds=self._first_tokens,
         )
+
+
+def _jobs_of(plan: StepPlan) -> list[int]:
+    """The jobs that the plan evaluates something for."""
+    if plan.chunk is not None:
+        return [plan.chunk.job_id]
+    return [decode.job_id for decode in plan.decodes]
