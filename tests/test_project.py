@@ -49,10 +49,12 @@ ALLOWED_IMPORTS: dict[str, tuple[str, ...]] = {
     "web": ("native", "http", "sessions.session_api", "domain", *BASE),
     "telemetry": ("sessions.interface", "domain", *BASE),
     "tui": ("native.client", "native.protocol", "domain", *BASE),
+    "cli.otlp_settings": ("telemetry.filter", *BASE),
     "cli": ("domain.request", "models", "native.client", "telemetry.logs", "tui", "daemon", "engine_settings", *BASE),
     # The composition root and its helpers.
     "daemon": ("",),
     "session_stack": ("native", "web", "http.server", "sessions", "store", "domain", *BASE),
+    "telemetry_stack": ("telemetry", "domain", *BASE),
     "engine_settings": ("models", "worker.protocol", *BASE),
     "banner": ("domain", "models.progress", "sessions.interface", *BASE),
 }
@@ -66,6 +68,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "uvicorn": ("http", "web.server"),
     "huggingface_hub": ("models",),
     "prometheus_client": ("telemetry",),
+    "opentelemetry": ("telemetry",),
     "textual": ("tui",),
     "gguf": (),
 }

@@ -111,6 +111,23 @@ class LogConfig(Struct, frozen=True, kw_only=True):
     file: Path | None = None
 
 
+class OtlpConfig(Struct, frozen=True, kw_only=True):
+    """Where spans and metrics are pushed; ``None`` pushes none. Both are whole URLs.
+
+    ``span_filter`` is an EnvFilter directive. ``queue_spans`` bounds what may wait for the collector.
+    """
+
+    traces_url: str | None = None
+    metrics_url: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    service_name: str = "superfluid"
+    span_filter: str = "info,superfluid_daemon::scheduler=debug"
+    queue_spans: int = 8192
+    batch_seconds: float = 1.0
+    timeout_seconds: float = 5.0
+    interval_seconds: float = 15.0
+
+
 class ServeConfig(Struct, frozen=True, kw_only=True):
     """Everything ``superfluid serve`` needs."""
 
@@ -123,6 +140,7 @@ class ServeConfig(Struct, frozen=True, kw_only=True):
     hub: HubConfig = HubConfig()
     node_name: str | None = None
     sessions: SessionsConfig = SessionsConfig()
+    otlp: OtlpConfig = OtlpConfig()
 
 
 def environment_value(environment: Mapping[str, str], name: str) -> str | None:

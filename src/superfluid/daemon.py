@@ -32,6 +32,7 @@ from superfluid.sessions.text import SessionText
 from superfluid.telemetry.access_log import log_generation
 from superfluid.telemetry.logs import DaemonLog, emit_remote, set_up_logging
 from superfluid.telemetry.metrics import MetricsPage, node_name
+from superfluid.telemetry_stack import TelemetryStack
 from superfluid.worker.statistics import no_statistics
 from superfluid.worker.supervisor import WorkerSupervisor
 
@@ -91,7 +92,9 @@ class _Daemon:
             lambda: logs.dropped_lines,
             node_name(os.environ, socket.gethostname()),
             lambda: None if self._sessions is None else self._sessions.statistics(),
+            lambda: None if self._telemetry is None else self._telemetry.span_counts(),
         )
+        self._telemetry: TelemetryStack | None = None
         self._executor = ThreadPoolExecutor(_TEXT_THREADS, thread_name_prefix="text")
         self._sessions: SessionStack | None = None
         self._counter = ReplyCounter()
@@ -109,6 +112,7 @@ class _Daemon:
         )
         if self._config.sessions.directory is not None:
             self._sessions = SessionStack(self._config.sessions, clock=SystemClock())
+        self._telemetry = self._start_telemetry()
         host, port = listener_address(listener)
         self._server = HttpServer(app, listener, drain_timeout_seconds=self._config.drain_timeout_seconds)
         loop = asyncio.get_running_loop()
@@ -127,8 +131,20 @@ class _Daemon:
                 await self._supervisor.stop()
             if self._sessions is not None:
                 await self._sessions.close()
+            await self._telemetry.stop()
             self._executor.shutdown(wait=False, cancel_futures=True)
         return 0
+
+    def _start_telemetry(self) -> TelemetryStack:
+        telemetry = TelemetryStack(
+            self._config.otlp,
+            node=node_name(os.environ, socket.gethostname()),
+            store_id=None if self._sessions is None else self._sessions.store_id,
+            model=lambda: next((model.model_id for model in self._models.list_models()), ""),
+        )
+        self._counter.observer = telemetry.tracer
+        telemetry.start(self._metrics)
+        return telemetry
 
     async def _drain(self, serving: "asyncio.Task[None]") -> None:
         """Both front ends at the same time; a second Ctrl-C ends the wait."""
@@ -155,13 +171,16 @@ class _Daemon:
         )
         if self._stopping.is_set():
             return False
-        settings = engine_settings(config.model, file)
+        assert self._telemetry is not None
+        tracer = self._telemetry.tracer
+        settings = engine_settings(config.model, file, is_traced=tracer is not None and tracer.wants_ticks)
         supervisor = WorkerSupervisor(
             settings,
             environment=os.environ,
             log_filter=config.log.filter,
             timeout_seconds=config.model.worker_timeout_seconds,
             on_log=emit_remote,
+            on_spans=None if tracer is None else tracer.ticked,
         )
         self._supervisor = supervisor
         service = ModelService(

@@ -14,8 +14,8 @@ def uses_fake_engine(config: ModelConfig) -> bool:
     return config.runtime == "fake"
 
 
-def engine_settings(config: ModelConfig, file: ModelFile | None) -> EngineSettings:
-    """``file`` is ``None`` for the fake engine."""
+def engine_settings(config: ModelConfig, file: ModelFile | None, *, is_traced: bool = False) -> EngineSettings:
+    """``file`` is ``None`` for the fake engine. ``is_traced``: every tick is told, for a span of its own."""
     host_cache = config.host_cache_bytes
     return EngineSettings(
         engine="fake" if file is None else "llamacpp",
@@ -30,6 +30,7 @@ def engine_settings(config: ModelConfig, file: ModelFile | None) -> EngineSettin
         llama_library_path=None if config.llama_library_path is None else str(config.llama_library_path),
         is_engine_log_kept=config.is_engine_log_kept,
         stream_interval_seconds=config.stream_interval_seconds,
+        is_traced=is_traced,
     )
 
 

@@ -58,6 +58,11 @@ class SessionStack:
         return store
 
     @property
+    def store_id(self) -> bytes:
+        """16 bytes that name the store."""
+        return self._store.store_id
+
+    @property
     def token_path(self) -> str:
         return str(self._directory.path / TOKEN_FILE)
 

@@ -60,6 +60,7 @@ def test_help_fits_the_terminal_and_groups_the_flags(
         "Lanes and memory:",
         "For requests that do not say (else the model's own values):",
         "Logs and shutdown:",
+        "OpenTelemetry:",
         "Other:",
     ]
     # Every panel's explanations start in the same column.

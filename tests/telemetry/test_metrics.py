@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from superfluid.domain.statistics import DurationHistogram, ModelStatistics, SessionStatistics
+from superfluid.domain.statistics import DurationHistogram, ModelStatistics, SessionStatistics, SpanCounts
 from superfluid.telemetry.metrics import MetricsPage, node_name
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0)
@@ -48,6 +48,13 @@ SCALARS = {
     "superfluid_prefill_budget_tokens": ("gauge", 11),
     "superfluid_decode_grant_tokens": ("gauge", 1),
     "superfluid_telemetry_dropped_total": ("counter", 6),
+    "superfluid_otlp_spans_exported_total": ("counter", 0),
+}
+LABELLED = {
+    "superfluid_queue_depth",
+    "superfluid_ttft_seconds",
+    "superfluid_node_info",
+    "superfluid_otlp_spans_dropped_total",
 }
 
 
@@ -61,11 +68,11 @@ def page(node: str = "box", **changes: Any) -> str:
 def test_every_family_has_help_and_type_and_parses() -> None:
     text = page()
     families = list(text_string_to_metric_families(text))
-    assert len(families) == len(SCALARS) + 3
+    assert len(families) == len(SCALARS) + len(LABELLED)
     assert all(family.documentation for family in families)
     names = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
     assert len(set(names)) == len(names) == text.count("# HELP")
-    assert set(names) == {*SCALARS, "superfluid_queue_depth", "superfluid_ttft_seconds", "superfluid_node_info"}
+    assert set(names) == {*SCALARS, *LABELLED}
 
 
 @pytest.mark.parametrize(("name", "kind", "value"), [(name, *rest) for name, rest in SCALARS.items()])
@@ -73,6 +80,16 @@ def test_scalar_has_its_type_and_is_printed_as_an_integer(name: str, kind: str, 
     lines = page().splitlines()
     assert f"# TYPE {name} {kind}" in lines
     assert f"{name} {value}" in lines
+
+
+def test_page_counts_lost_spans_by_reason_and_among_all_that_telemetry_lost() -> None:
+    counts = SpanCounts(exported=20, queue_full=1, export_failed=2, rejected=3)
+    lines = MetricsPage(lambda: STATISTICS, lambda: 6, "box", spans=lambda: counts)()[0].decode().splitlines()
+    assert "superfluid_otlp_spans_exported_total 20" in lines
+    assert 'superfluid_otlp_spans_dropped_total{reason="queue_full"} 1' in lines
+    assert 'superfluid_otlp_spans_dropped_total{reason="export_failed"} 2' in lines
+    assert 'superfluid_otlp_spans_dropped_total{reason="rejected"} 3' in lines
+    assert "superfluid_telemetry_dropped_total 12" in lines
 
 
 def test_page_tells_the_session_stores_size_and_work_if_there_is_one() -> None:

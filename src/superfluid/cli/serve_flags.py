@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from superfluid.cli.commands import Flag, say_note
+from superfluid.cli.otlp_flags import otlp_flags
 
 MODEL, LISTENING, SESSIONS, LANES, SAMPLING, RUNNING = (
     "Model",
@@ -44,6 +45,7 @@ def serve_parameters() -> list[click.Parameter]:
         *_lane_flags(),
         *_sampling_flags(),
         *_running_flags(),
+        *otlp_flags(),
         *_retired_flags(),
     ]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from superfluid import config
+from superfluid.cli.otlp_settings import otlp_config
 from superfluid.config import (
     DEFAULT_HTTP_HOST,
     DEFAULT_HTTP_PORT,
@@ -15,6 +16,7 @@ from superfluid.config import (
     HttpConfig,
     LogConfig,
     ModelConfig,
+    OtlpConfig,
     Runtime,
     Secret,
     ServeConfig,
@@ -81,6 +83,15 @@ class ServeFlags:
     http_session_ttl: float | None = None
     store_budget_gb: float | None = None
     tool_lease_ms: int = 0
+    otlp_endpoint: str | None = None
+    otlp_metrics: str | None = None
+    otlp_headers: tuple[str, ...] = ()
+    otlp_service_name: str = "superfluid"
+    otlp_filter: str = OtlpConfig().span_filter
+    otlp_queue: int = 8192
+    otlp_batch_ms: float = 1000.0
+    otlp_timeout_ms: float = 5000.0
+    otlp_interval_ms: float = 15_000.0
 
 
 def build_serve_config(
@@ -104,6 +115,17 @@ def build_serve_config(
         drain_timeout_seconds=flags.drain_timeout,
         hub=config.hub_settings(environment),
         node_name=environment_value(environment, "SUPERFLUID_NODE_NAME"),
+        otlp=otlp_config(
+            endpoint=flags.otlp_endpoint,
+            metrics=flags.otlp_metrics,
+            headers=flags.otlp_headers,
+            service_name=flags.otlp_service_name,
+            span_filter=flags.otlp_filter,
+            queue=flags.otlp_queue,
+            batch_ms=flags.otlp_batch_ms,
+            timeout_ms=flags.otlp_timeout_ms,
+            interval_ms=flags.otlp_interval_ms,
+        ),
     )
 
 

@@ -55,3 +55,16 @@ class SessionStatistics(Struct, frozen=True, kw_only=True):
     failed_commits_total: int
     events_total: int
     last_commit_seconds: float
+
+
+class SpanCounts(Struct, frozen=True):
+    """Since the start. ``queue_full``, ``export_failed`` and ``rejected`` are the reasons for losing a span."""
+
+    exported: int = 0
+    queue_full: int = 0
+    export_failed: int = 0
+    rejected: int = 0
+
+    @property
+    def dropped(self) -> int:
+        return self.queue_full + self.export_failed + self.rejected

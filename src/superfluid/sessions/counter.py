@@ -27,10 +27,10 @@ class ReplyObserver(Protocol):
 class ReplyCounter:
     """Reply ids, rising and unique within the daemon; and which replies are running, for the drain and for monitors."""
 
-    def __init__(self, observer: ReplyObserver | None = None) -> None:
+    def __init__(self) -> None:
         self._ids = itertools.count(1)
         self._running: dict[int, RunningFacts] = {}
-        self._observer = observer
+        self.observer: ReplyObserver | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self.is_draining = False
@@ -46,8 +46,8 @@ class ReplyCounter:
         reply_id = next(self._ids)
         self._running[reply_id] = RunningFacts()
         self._idle.clear()
-        if self._observer is not None:
-            self._observer.began(reply_id)
+        if self.observer is not None:
+            self.observer.began(reply_id)
         return reply_id
 
     def describe(self, reply_id: int, *, session: int | None = None, max_tokens: int | None = None) -> None:
@@ -64,8 +64,8 @@ class ReplyCounter:
     def close(self, reply_id: int) -> None:
         """The reply has ended. Idempotent."""
         facts = self._running.pop(reply_id, None)
-        if facts is not None and self._observer is not None:
-            self._observer.ended(reply_id, facts)
+        if facts is not None and self.observer is not None:
+            self.observer.ended(reply_id, facts)
         if not self._running:
             self._idle.set()
 

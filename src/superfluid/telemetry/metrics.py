@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from superfluid.domain.request import QosClass
-from superfluid.domain.statistics import DurationHistogram, ModelStatistics, SessionStatistics
+from superfluid.domain.statistics import DurationHistogram, ModelStatistics, SessionStatistics, SpanCounts
 
 CONTENT_TYPE = "text/plain; version=0.0.4"
 QOS_LABELS = {
@@ -56,7 +56,7 @@ class MetricsPage:
     """Calling it gives the page and its content type. Cheap (well under 5 ms); does not block.
 
     ``statistics`` is that of the default model, ``dropped`` counts log lines that were lost. ``sessions`` gives
-    ``None`` where no sessions are kept.
+    ``None`` where no sessions are kept, ``spans`` where none are exported.
     """
 
     def __init__(
@@ -65,9 +65,10 @@ class MetricsPage:
         dropped: Callable[[], int],
         node: str,
         sessions: Callable[[], SessionStatistics | None] = lambda: None,
+        spans: Callable[[], SpanCounts | None] = lambda: None,
     ) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
-        self.registry.register(_StatisticsCollector(statistics, dropped, node, sessions))
+        self.registry.register(_StatisticsCollector(statistics, dropped, node, sessions, spans))
 
     def __call__(self) -> tuple[bytes, str]:
         return render(self.registry), CONTENT_TYPE
@@ -82,11 +83,13 @@ class _StatisticsCollector(Collector):
         dropped: Callable[[], int],
         node: str,
         sessions: Callable[[], SessionStatistics | None],
+        spans: Callable[[], SpanCounts | None],
     ) -> None:
         self._statistics = statistics
         self._dropped = dropped
         self._node = node
         self._sessions = sessions
+        self._spans = spans
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: registering must not read statistics that are not there yet."""
@@ -103,9 +106,7 @@ class _StatisticsCollector(Collector):
         yield _queue_depth(statistics)
         yield _first_token(statistics.first_token)
         yield self._node_info()
-        yield CounterMetricFamily(
-            _PREFIX + "telemetry_dropped", "Log lines and spans that were lost.", value=self._dropped()
-        )
+        yield from _telemetry(self._dropped(), self._spans() or SpanCounts())
 
     def _node_info(self) -> Metric:
         family = GaugeMetricFamily(_PREFIX + "node_info", "Always 1; names the node.", labels=["host"])
@@ -118,6 +119,17 @@ def _session_families(sessions: SessionStatistics) -> Iterator[Metric]:
         yield CounterMetricFamily(_PREFIX + name, text, value=count(sessions))
     for name, (text, read) in _SESSION_GAUGES.items():
         yield GaugeMetricFamily(_PREFIX + name, text, value=read(sessions))
+
+
+def _telemetry(dropped_lines: int, spans: SpanCounts) -> Iterator[Metric]:
+    text = "Log lines and spans that were lost."
+    yield CounterMetricFamily(_PREFIX + "telemetry_dropped", text, value=dropped_lines + spans.dropped)
+    text = "Spans that the collector took."
+    yield CounterMetricFamily(_PREFIX + "otlp_spans_exported", text, value=spans.exported)
+    family = CounterMetricFamily(_PREFIX + "otlp_spans_dropped", "Spans that were lost.", labels=["reason"])
+    for reason in ("queue_full", "export_failed", "rejected"):
+        family.add_metric([reason], getattr(spans, reason))
+    yield family
 
 
 def _queue_depth(statistics: ModelStatistics) -> Metric:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
-from msgspec import Struct
-
+from superfluid.domain.statistics import SpanCounts
 from superfluid.telemetry.otlp_http import CollectorClient, CollectorError, rejected_spans
 from superfluid.telemetry.spans import FinishedSpan
 
@@ -21,19 +20,6 @@ MAX_BATCH_SPANS: Final = 512
 _logger = logging.getLogger("superfluid_daemon::otlp")
 
 Encode = Callable[[Sequence[FinishedSpan]], bytes]
-
-
-class SpanCounts(Struct, frozen=True):
-    """Since the start. ``queue_full``, ``export_failed`` and ``rejected`` are the reasons for losing a span."""
-
-    exported: int = 0
-    queue_full: int = 0
-    export_failed: int = 0
-    rejected: int = 0
-
-    @property
-    def dropped(self) -> int:
-        return self.queue_full + self.export_failed + self.rejected
 
 
 class SpanExporter:
@@ -88,10 +74,14 @@ class SpanExporter:
             # One wake-up an interval: the engine computes on the same cores.
             while not self._is_closing:
                 await _wait_for(closing, self._batch_seconds)
-                while self._queue:
-                    await self._send_batch(client)
+                await self._send_all(client)
+            await self._send_all(client)
         finally:
             await client.close()
+
+    async def _send_all(self, client: CollectorClient) -> None:
+        while self._queue:
+            await self._send_batch(client)
 
     async def _send_batch(self, client: CollectorClient) -> None:
         batch = list(islice(self._queue, MAX_BATCH_SPANS))

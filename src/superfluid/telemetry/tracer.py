@@ -95,9 +95,7 @@ class Tracer:
         if session is not None and self._store_ns:
             links = (self._session_link(session),)
         self._put(
-            FinishedSpan(
-                "generate", _DAEMON, context, None, started, self._unix_ns(), attributes, self._model(), links
-            )
+            FinishedSpan("generate", _DAEMON, context, None, started, self._unix_ns(), attributes, self._model(), links)
         )
 
     def ticked(self, ticks: Sequence[TickFacts]) -> None:

@@ -60,8 +60,9 @@ _output_logger = logging.getLogger("superfluid_daemon::worker")
 class WorkerSupervisor:
     """``sessions.backend.GenerationBackend`` over a worker process.
 
-    ``on_tick``, ``on_log`` and ``on_spans`` are called on the loop for every tick's record, every record of the worker's
-    logger and the ticks of a traced worker; they must not block and must not raise. ``environment`` is handed to the worker without its credentials.
+    ``on_tick``, ``on_log`` and ``on_spans`` are called on the loop for every tick's record, every record of the
+    worker's logger and the ticks of a traced worker; they must not block and must not raise. ``environment`` is handed
+    to the worker without its credentials.
     """
 
     def __init__(
