@@ -46,11 +46,16 @@ ALLOWED_IMPORTS: dict[str, tuple[str, ...]] = {
     "native.socket_server": ("sessions.session_api", *BASE),
     "native.turns": ("sessions.session_api",),
     "native.unix_listener": BASE,
+    "native.client": BASE,
     "web": ("native", "http", "sessions.session_api", "domain", *BASE),
     "telemetry": ("sessions.interface", "domain", *BASE),
     "tui": ("native.client", "native.protocol", "domain", *BASE),
     "cli.otlp_settings": ("telemetry.filter", *BASE),
     "cli": ("domain.request", "models", "native.client", "telemetry.logs", "tui", "daemon", "engine_settings", *BASE),
+    # Clients of the session API: its vocabulary, its records, and the ids they have in a trace.
+    "cli.session": ("native", "domain", "telemetry.trace_ids", *BASE),
+    "cli.chat": ("native", "domain", *BASE),
+    "cli.media": ("native", *BASE),
     # The composition root and its helpers.
     "daemon": ("",),
     "session_stack": ("native", "web", "http.server", "sessions", "store", "domain", *BASE),
@@ -70,6 +75,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "prometheus_client": ("telemetry",),
     "opentelemetry": ("telemetry",),
     "textual": ("tui",),
+    "xxhash": ("telemetry.trace_ids",),
     "gguf": (),
 }
 

@@ -3,6 +3,7 @@ environment at import. Checks that need no I/O live here and raise UsageError na
 
 import math
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -152,6 +153,23 @@ def home_directory(environment: Mapping[str, str]) -> Path:
     """``$SUPERFLUID_HOME``, else ``~/.superfluid``; empty means not set."""
     value = environment_value(environment, "SUPERFLUID_HOME")
     return Path(value).expanduser() if value else _user_home(environment) / ".superfluid"
+
+
+def default_socket_path(home: Path, environment: Mapping[str, str]) -> Path:
+    """Where the session API's socket is unless somebody says otherwise: in ``home``, or, if its path would be too long
+    for a socket, in the directory for temporary files under a name of the user's own."""
+    default = home / "superfluid.sock"
+    if is_socket_path_short_enough(default):
+        return default
+    temporary = environment_value(environment, "TMPDIR") or "/tmp"
+    name = f"superfluid-{os.getuid()}.sock"
+    moved = Path(temporary) / name
+    return moved if is_socket_path_short_enough(moved) else Path("/tmp") / name
+
+
+def is_socket_path_short_enough(path: Path) -> bool:
+    """Whether a unix socket can have this path: the kernel keeps it in a field of fixed size, end included."""
+    return len(os.fsencode(path)) < (104 if sys.platform == "darwin" else 108)
 
 
 def hub_settings(environment: Mapping[str, str]) -> HubConfig:

@@ -10,10 +10,12 @@ Each leaf has a stable ``code``. ``http/errors.py`` maps every leaf to a status 
     │   ├── ModelNotFoundError, RouteNotFoundError, MethodNotAllowedError, PayloadTooLargeError
     │   ├── InvalidApiKeyError, OriginRefusedError
     │   ├── SessionNotFoundError, SessionBusyError, SessionRefusedError
+    │   ├── RequestRefusedError      a client's view: the server answered no
     │   └── UsageError           a flag or a setting (exit code 2)
     ├── EnvironmentFaultError    the machine, a file or another program must change
     │   ├── AddressUnavailableError, ModelFileError, ModelLoadError, PullError, EngineLibraryError
     │   ├── StoreError, DamagedRecordError
+    │   ├── ServerUnreachableError, ConnectionLostError   a client's view of its server
     │   └── StoreUnavailableError, QueueFullError, ModelLoadingError, ShuttingDownError   (retry later)
     └── InternalFaultError       superfluid must change
         └── WorkerFailedError, EngineFaultError
@@ -122,6 +124,12 @@ class SessionRefusedError(CallerError):
     code = "session_refused"
 
 
+class RequestRefusedError(CallerError):
+    """A client's view: the server refused a request, with this message."""
+
+    code = "request_refused"
+
+
 class EnvironmentFaultError(SuperfluidError):
     """Something outside superfluid is in the way. The command line exits with 1."""
 
@@ -164,6 +172,18 @@ class DamagedRecordError(EnvironmentFaultError):
     """A stored record fails its checksum. The session it belongs to cannot be used; all others can."""
 
     code = "damaged_record"
+
+
+class ServerUnreachableError(EnvironmentFaultError):
+    """A client's view: no server answers where it looked."""
+
+    code = "server_unreachable"
+
+
+class ConnectionLostError(EnvironmentFaultError):
+    """A client's view: the server went away, fell silent, or does not speak this protocol."""
+
+    code = "connection_lost"
 
 
 class StoreUnavailableError(EnvironmentFaultError):

@@ -25,7 +25,7 @@ def test_help_shows_the_overview_on_stdout(arguments: list[str], capsys: pytest.
     assert main(arguments) == 0
     captured = capsys.readouterr()
     assert captured.err == ""
-    assert re.search(r"Commands:\n  serve .*\n  pull .*\n  help .*\n  version .*\n", captured.out)
+    assert re.search(r"Commands:\n  serve .*\n  session .*\n  pull .*\n  help .*\n  version .*\n", captured.out)
 
 
 @pytest.mark.parametrize("arguments", [["serve", "--help"], ["serve", "-h"], ["help", "serve"], ["serve", "m", "-h"]])
@@ -75,7 +75,7 @@ def test_help_fits_the_terminal_and_groups_the_flags(
         (["serv"], "there is no command 'serv'; the nearest is `superfluid serve`"),
         (["help", "verson"], "there is no command 'verson'; the nearest is `superfluid version`"),
         (["./m.gguf"], "there is no command './m.gguf'; to serve that model: superfluid serve ./m.gguf"),
-        (["frobnicate"], "there is no command 'frobnicate'; there are: serve, pull, help, version"),
+        (["frobnicate"], "there is no command 'frobnicate'; there are: serve, session, pull, help, version"),
         (["--vresion"], "superfluid has no flag --vresion; the nearest is --version (`superfluid --help` lists them)"),
         (["serve", "--port", "x"], "--port: 'x' is not a valid integer"),
         (["serve", "--port"], "flag '--port' requires an argument"),

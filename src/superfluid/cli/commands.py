@@ -107,7 +107,7 @@ class Group(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and self.get_command(ctx, args[0]) is None:
-            raise UsageError(unknown_command(args[0], self.visible_commands()))
+            raise UsageError(unknown_command(args[0], self.visible_commands(), below=ctx.command_path))
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -134,12 +134,12 @@ def unknown_flag(name: str, given: Sequence[str], ctx: click.Context) -> str:
     return f"{ctx.command_path} has no flag {written}; {hint} (`{ctx.command_path} --help` lists them)"
 
 
-def unknown_command(name: str, known: Sequence[str]) -> str:
-    """The message for a command that does not exist."""
+def unknown_command(name: str, known: Sequence[str], *, below: str = "superfluid") -> str:
+    """The message for a command that does not exist; ``below`` is the command whose it would be."""
     suggestion = nearest(name, known)
     if suggestion is not None:
-        return f"there is no command {name!r}; the nearest is `superfluid {suggestion}`"
-    if "/" in name or name.lower().endswith(".gguf"):
+        return f"there is no command {name!r}; the nearest is `{below} {suggestion}`"
+    if below == "superfluid" and ("/" in name or name.lower().endswith(".gguf")):
         return f"there is no command {name!r}; to serve that model: superfluid serve {name}"
     return f"there is no command {name!r}; there are: {', '.join(known)}"
 

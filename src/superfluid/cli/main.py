@@ -8,6 +8,7 @@ import click
 from superfluid.cli.commands import Command, Group, say_error, unknown_command
 from superfluid.cli.pull import pull_command
 from superfluid.cli.serve import serve_command
+from superfluid.cli.session.command import session_command, show_overview
 from superfluid.errors import SuperfluidError, UsageError
 from superfluid.version import __version__
 
@@ -42,7 +43,7 @@ def root_command() -> Group:
     """The command tree, built anew."""
     root = Group(
         "superfluid",
-        callback=_show_overview,
+        callback=show_overview,
         invoke_without_command=True,
         context_settings={"help_option_names": ["-h", "--help"]},
         params=[
@@ -61,17 +62,11 @@ def root_command() -> Group:
         epilog=_EXAMPLES,
     )
     root.add_command(serve_command())
+    root.add_command(session_command())
     root.add_command(pull_command())
     root.add_command(_help_command())
     root.add_command(_version_command())
     return root
-
-
-def _show_overview() -> None:
-    context = click.get_current_context()
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help(), err=True)
-        context.exit(EXIT_USAGE)
 
 
 def _show_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
@@ -81,23 +76,22 @@ def _show_version(context: click.Context, _: click.Parameter, is_asked: bool) ->
 
 
 def _help_command() -> click.Command:
-    def show_help(command: str | None) -> None:
-        parent = click.get_current_context().parent
-        assert parent is not None
-        assert isinstance(parent.command, Group)
-        if command is None:
-            click.echo(parent.get_help())
-            return
-        found = parent.command.get_command(parent, command)
-        if found is None:
-            raise UsageError(unknown_command(command, parent.command.visible_commands()))
-        with found.context_class(found, info_name=command, parent=parent, **found.context_settings) as context:
-            click.echo(found.get_help(context))
+    def show_help(command: tuple[str, ...]) -> None:
+        context = click.get_current_context().parent
+        assert context is not None
+        for name in command:
+            group = context.command
+            found = group.get_command(context, name) if isinstance(group, Group) else None
+            if found is None:
+                known = group.visible_commands() if isinstance(group, Group) else ()
+                raise UsageError(unknown_command(name, known, below=context.command_path))
+            context = found.context_class(found, info_name=name, parent=context, **found.context_settings)
+        click.echo(context.get_help())
 
     return Command(
         "help",
         callback=show_help,
-        params=[click.Argument(["command"], required=False)],
+        params=[click.Argument(["command"], nargs=-1)],
         options_metavar="",
         help="Show the help of a command, or of superfluid.",
     )
@@ -117,6 +111,8 @@ def _fail(message: str, code: int) -> int:
 
 def _plain_message(error: click.ClickException) -> str:
     """click's complaint in the form of ours: ``--port: 'x' is not a valid integer``."""
+    if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument):
+        return f"{error.param.make_metavar(error.ctx or click.get_current_context())} is missing"
     if isinstance(error, click.BadParameter) and error.param is not None:
         flags = [name for name in error.param.opts if name.startswith("--")] or error.param.opts
         return f"{flags[0]}: {error.message.rstrip('.')}"

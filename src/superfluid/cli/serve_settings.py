@@ -1,7 +1,5 @@
 """From ``serve``'s flags and the environment to the configuration. Pure: it checks whatever needs no I/O."""
 
-import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +19,9 @@ from superfluid.config import (
     Secret,
     ServeConfig,
     SessionsConfig,
+    default_socket_path,
     environment_value,
+    is_socket_path_short_enough,
     require_at_least,
     require_range,
 )
@@ -299,22 +299,11 @@ def _sessions_config(flags: ServeFlags, home: Path, environment: Mapping[str, st
 
 
 def _socket_path(given: Path | None, home: Path, environment: Mapping[str, str]) -> Path:
-    if given is not None:
-        if not is_socket_path_short_enough(given):
-            raise UsageError(f"--socket {given} is too long for a unix socket", param="--socket")
-        return given
-    default = home / "superfluid.sock"
-    if is_socket_path_short_enough(default):
-        return default
-    temporary = environment_value(environment, "TMPDIR") or "/tmp"
-    name = f"superfluid-{os.getuid()}.sock"
-    moved = Path(temporary) / name
-    return moved if is_socket_path_short_enough(moved) else Path("/tmp") / name
-
-
-def is_socket_path_short_enough(path: Path) -> bool:
-    """Whether a unix socket can have this path: the kernel keeps it in a field of fixed size, end included."""
-    return len(os.fsencode(path)) < (104 if sys.platform == "darwin" else 108)
+    if given is None:
+        return default_socket_path(home, environment)
+    if not is_socket_path_short_enough(given):
+        raise UsageError(f"--socket {given} is too long for a unix socket", param="--socket")
+    return given
 
 
 def _web_address(text: str) -> tuple[str, int]:

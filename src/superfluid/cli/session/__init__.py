@@ -1,0 +1,1 @@
+"""``superfluid session``: a client of the session API's socket."""
