@@ -14,24 +14,23 @@ if TYPE_CHECKING:
     from superfluid.native.client import SessionClient
 
 
-class IdType(click.ParamType):
-    """A number of the log: a session's, which begin at 1, or an event's, which begin at 0."""
-
-    name = "id"
-
-    def __init__(self, noun: str, first: int) -> None:
-        self._noun = noun
-        self._first = first
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        text = str(value)
-        if not (text.isascii() and text.isdecimal() and len(text) <= 20 and self._first <= int(text) < 2**64):
-            self.fail(f"{text!r} is no {self._noun} id; those are numbers from {self._first} on", param, ctx)
-        return int(text)
+def session_id(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """A parameter's callback: the number of a session. They begin at 1."""
+    return _id(context, parameter, value, "session", 1)
 
 
-SESSION_ID = IdType("session", 1)
-EVENT_ID = IdType("event", 0)
+def event_id(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """A parameter's callback: the number of an event. They begin at 0."""
+    return _id(context, parameter, value, "event", 0)
+
+
+def _id(context: click.Context, parameter: click.Parameter, text: str | None, noun: str, first: int) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= 20 and first <= int(text) < 2**64):
+        problem = f"{text!r} is no {noun} id; those are numbers from {first} on"
+        raise click.BadParameter(problem, ctx=context, param=parameter)
+    return int(text)
 
 
 class ClientCommand(Command):
@@ -63,7 +62,7 @@ def json_flag() -> Flag:
 
 
 def session_argument(name: str = "session") -> click.Argument:
-    return click.Argument([name], type=SESSION_ID, metavar=name.upper())
+    return click.Argument([name], callback=session_id, metavar=name.upper())
 
 
 def resolve_socket(given: Path | None) -> Path:
