@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from superfluid.domain.media import MediaFacts
 from superfluid.domain.request import SamplingOverrides
 
 
@@ -10,7 +11,8 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
 
     ``window_tokens`` is what one lane can hold; ``kv_bytes`` what the KV of all lanes takes.
     ``can_truncate`` is false for recurrent, hybrid and sliding-window models, whose state cannot be cut.
-    ``state_key`` identifies everything that makes an exported lane state valid elsewhere.
+    ``state_key`` identifies everything that makes an exported lane state valid elsewhere, but images, which lanes know
+    by ids of their own. ``media`` is ``None`` if the model sees no images.
     """
 
     architecture: str
@@ -29,3 +31,4 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     engine_build: str
     state_key: str
     sampling_defaults: SamplingOverrides = SamplingOverrides()
+    media: MediaFacts | None = None

@@ -28,6 +28,21 @@ class Row(NamedTuple):
     wants_logits: str = "last"
 
 
+class ImageRow(NamedTuple):
+    """A run of an image's embeddings to evaluate on one lane, from ``position`` on, which must be the lane's length.
+
+    ``content`` is the image file, ``run`` counts the runs in its layout from 0, ``length`` is how many tokens it is
+    taken to have. ``wants_logits`` is ``"last"`` or ``"none"``.
+    """
+
+    lane: int
+    position: int
+    length: int
+    content: bytes
+    run: int
+    wants_logits: str = "none"
+
+
 class StepResult(NamedTuple):
     """``logits``: float32, one row of vocabulary size per requested position, in the order of the rows. It is a view of
     the engine's memory, valid until the next call. ``completed``: tokens evaluated per row; fewer than asked for only
@@ -61,6 +76,20 @@ class Engine(Protocol):
         """Evaluates the rows in one call of the model; rows are in ascending lane order, each lane at most once.
 
         Blocks. Raises EngineFaultError if the engine refuses; the named lanes are then cleared.
+        """
+        ...
+
+    def image_layout(self, content: bytes) -> Sequence[int]:
+        """The tokens that stand for an image in the input, ``PLACEHOLDER`` where its embeddings go. Blocks.
+
+        Raises InvalidValueError if it is no image that the model can see, UnsupportedInputError if that sees none.
+        """
+        ...
+
+    def step_image(self, row: ImageRow) -> StepResult:
+        """Encodes the image and evaluates one run of it: all, or nothing after an abort. Blocks.
+
+        Raises EngineFaultError, and the lane is cleared, also if the run has another length by now.
         """
         ...
 

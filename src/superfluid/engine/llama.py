@@ -10,17 +10,26 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
+from superfluid.domain.media import NO_PROJECTOR, PLACEHOLDER, runs_of
 from superfluid.domain.model import ModelFacts
 from superfluid.engine import lane_state
-from superfluid.engine.interface import Logits, Row, StepResult
-from superfluid.engine.llama_batch import BatchArrays
+from superfluid.engine.interface import ImageRow, Logits, Row, StepResult
+from superfluid.engine.llama_batch import BatchArrays, EmbeddingBatch
 from superfluid.engine.llama_library import load_binding
 from superfluid.engine.llama_log import LOGGER_NAME, LlamaLog
 from superfluid.engine.llama_model import LlamaModel
 from superfluid.engine.machine import available_memory_bytes, usable_cores, usable_cpus
 from superfluid.engine.model_file import files_digest, model_files
-from superfluid.engine.rows import check_cut, check_rows
-from superfluid.errors import EngineFaultError, ModelLoadError, UsageError
+from superfluid.engine.rows import check_cut, check_image_row, check_rows
+from superfluid.engine.vision import Projector
+from superfluid.errors import (
+    EngineFaultError,
+    InvalidValueError,
+    ModelLoadError,
+    SuperfluidError,
+    UnsupportedInputError,
+    UsageError,
+)
 
 DEFAULT_WINDOW_TOKENS: Final = 8192
 MINIMUM_BATCH_TOKENS: Final = 2048
@@ -39,6 +48,7 @@ _logger = logging.getLogger(LOGGER_NAME)
 class LlamaOptions:
     """How to load. ``None`` for ``window_tokens`` (per lane) or ``threads``: chosen. Negative ``gpu_layers``: all.
 
+    ``projector`` is the file that lets the model see images, ``projector_type`` what its header calls it.
     ``evaluation_callback`` is llama.cpp's ``cb_eval``, called for every tensor of every graph: for tests, and slow.
     """
 
@@ -49,6 +59,8 @@ class LlamaOptions:
     flash_attention: Literal["auto", "on", "off"] = "auto"
     llama_library: Path | None = None
     is_log_kept: bool = False
+    projector: Path | None = None
+    projector_type: str = ""
     evaluation_callback: Any = None
 
 
@@ -64,15 +76,19 @@ class LlamaEngine:
         self._log = LlamaLog(binding, is_kept=options.is_log_kept)
         files = model_files(path)
         binding.llama_backend_init()
+        self._build = binding.llama_version().decode(errors="replace")
         gpu_layers = options.gpu_layers if binding.llama_supports_gpu_offload() else 0
         self._model = LlamaModel(binding, self._log, files[0], gpu_layers)
         self._context: Any = None
+        self._projector: Projector | None = None
         try:
             self._window = _window(options.window_tokens, self._model.trained_window_tokens)
             self._threads = _threads(options.threads)
             self._lanes = options.lanes
             self._can_truncate = self._model.has_plain_attention
             self._abort_flag = ctypes.create_string_buffer(2)
+            if options.projector is not None:
+                self._projector = self._open_projector(options.projector, options, is_on_gpu=gpu_layers != 0)
             self._context = self._open_context(options, is_on_gpu=gpu_layers != 0)
             self._memory = binding.llama_get_memory(self._context)
             self._batch = BatchArrays(binding, _batch_tokens(self._window))
@@ -110,10 +126,39 @@ class LlamaEngine:
         if code == _ABORTED:
             return self._after_abort(rows)
         if code != 0:
-            self._fail(rows, code)
+            self._fail([row.lane for row in rows], code)
         for row in rows:
             self._lengths[row.lane] += len(row.tokens)
         return StepResult(self._outputs(outputs), tuple(len(row.tokens) for row in rows))
+
+    def image_layout(self, content: bytes) -> Sequence[int]:
+        if self._projector is None:
+            raise UnsupportedInputError(NO_PROJECTOR)
+        image = self._projector.prepare(content)
+        if self._projector.is_non_causal and image.largest_chunk_tokens > self._micro_batch:
+            raise InvalidValueError(
+                f"the image takes {image.largest_chunk_tokens} tokens in one piece; at most {self._micro_batch} can be "
+                "evaluated at once: make it smaller",
+                param="blob",
+            )
+        return image.layout
+
+    def step_image(self, row: ImageRow) -> StepResult:
+        check_image_row(row, self._lengths, self._window)
+        self._abort_flag[0] = b"\0"
+        try:
+            code = self._evaluate_image(row)
+        except SuperfluidError as error:
+            self.clear(row.lane)
+            raise EngineFaultError(error.message) from error
+        if code == _ABORTED:
+            if self._held(row.lane) > row.position:
+                self._remove(row.lane, row.position)
+            return StepResult(np.empty((0, self._vocabulary_tokens), np.float32), (0,))
+        if code != 0:
+            self._fail([row.lane], code)
+        self._lengths[row.lane] += row.length
+        return StepResult(self._outputs(int(row.wants_logits != "none")), (row.length,))
 
     def truncate(self, lane: int, length: int) -> bool:
         held = self._lengths[lane]
@@ -165,7 +210,52 @@ class LlamaEngine:
         if self._context:
             self._binding.llama_free(self._context)
             self._context = None
+        if self._projector is not None:
+            self._projector.close()
         self._model.close()
+
+    def _open_projector(self, path: Path, options: LlamaOptions, *, is_on_gpu: bool) -> Projector:
+        return Projector(
+            self._binding,
+            self._log,
+            self._model,
+            path,
+            encoder=options.projector_type,
+            threads=self._threads,
+            uses_gpu=is_on_gpu,
+            flash_attention=_FLASH_ATTENTION[options.flash_attention],
+            build=self._build,
+        )
+
+    def _evaluate_image(self, row: ImageRow) -> int:
+        """llama.cpp's code for it: 0 is success. Raises InvalidValueError, EngineFaultError, UnsupportedInputError."""
+        layout = self.image_layout(row.content)
+        assert self._projector is not None
+        runs = self._projector.prepare(row.content).runs
+        lengths = [length for _, length in runs_of(layout, PLACEHOLDER)]
+        if row.run >= len(lengths) or lengths[row.run] != row.length:
+            raise EngineFaultError("an image of this session was sized for another model; append it again")
+        position = row.position
+        for chunk in runs[row.run]:
+            embeddings = self._projector.encode(chunk)
+            is_last = chunk is runs[row.run][-1]
+            has_output = is_last and row.wants_logits != "none"
+            batch = EmbeddingBatch(self._binding, embeddings, row.lane, position, has_output=has_output)
+            code = self._decode_image(batch)
+            if code != 0:
+                return code
+            position += len(embeddings)
+        return 0
+
+    def _decode_image(self, batch: EmbeddingBatch) -> int:
+        assert self._projector is not None
+        if not self._projector.is_non_causal:
+            return int(self._binding.llama_decode(self._context, batch.batch))
+        self._binding.llama_set_causal_attn(self._context, False)
+        try:
+            return int(self._binding.llama_decode(self._context, batch.batch))
+        finally:
+            self._binding.llama_set_causal_attn(self._context, True)
 
     def _open_context(self, options: LlamaOptions, *, is_on_gpu: bool) -> Any:
         binding = self._binding
@@ -177,7 +267,7 @@ class LlamaEngine:
         params.n_ctx = self._lanes * self._window
         params.n_seq_max = self._lanes
         params.n_batch = _batch_tokens(self._window)
-        params.n_ubatch = GPU_MICRO_BATCH_TOKENS if is_on_gpu else CPU_MICRO_BATCH_TOKENS
+        params.n_ubatch = self._micro_batch = self._micro_batch_tokens(is_on_gpu=is_on_gpu)
         params.n_threads = params.n_threads_batch = self._threads
         params.flash_attn_type = _FLASH_ATTENTION[options.flash_attention]
         params.kv_unified = False
@@ -196,6 +286,13 @@ class LlamaEngine:
             raise ModelLoadError(f"llama.cpp makes no context of {self._lanes} x {self._window} tokens: {cause}")
         return context
 
+    def _micro_batch_tokens(self, *, is_on_gpu: bool) -> int:
+        """Where tokens of an image see those behind them, llama.cpp aborts unless the image is one micro-batch."""
+        usual = GPU_MICRO_BATCH_TOKENS if is_on_gpu else CPU_MICRO_BATCH_TOKENS
+        if self._projector is None or not self._projector.is_non_causal:
+            return usual
+        return max(usual, min(self._projector.largest_chunk_tokens, _batch_tokens(self._window)))
+
     def _warm_up(self, options: LlamaOptions, digest: str) -> ModelFacts:
         """Evaluates two tokens, so that the first request does not pay for it, and learns from the state they leave."""
         binding, model = self._binding, self._model
@@ -209,7 +306,6 @@ class LlamaEngine:
             kv_bytes = self._kv_bytes_per_token(state) * cells
         else:
             kv_bytes = self._log.state_bytes
-        build = binding.llama_version().decode(errors="replace")
         return ModelFacts(
             architecture=model.architecture,
             description=model.description,
@@ -224,9 +320,10 @@ class LlamaEngine:
             can_truncate=self._can_truncate,
             threads=self._threads,
             engine="llamacpp",
-            engine_build=build,
-            state_key=self._state_key(digest, build, is_flash=is_flash),
+            engine_build=self._build,
+            state_key=self._state_key(digest, self._build, is_flash=is_flash),
             sampling_defaults=model.sampling_defaults(),
+            media=None if self._projector is None else self._projector.facts,
         )
 
     def _kv_bytes_per_token(self, state: bytes) -> int:
@@ -265,9 +362,9 @@ class LlamaEngine:
             completed.append(max(0, kept))
         return StepResult(np.empty((0, self._vocabulary_tokens), np.float32), tuple(completed))
 
-    def _fail(self, rows: Sequence[Row], code: int) -> None:
-        for row in rows:
-            self.clear(row.lane)
+    def _fail(self, lanes: Sequence[int], code: int) -> None:
+        for lane in lanes:
+            self.clear(lane)
         cause = self._log.cause()
         self._log.forget_errors()
         raise EngineFaultError(f"llama.cpp refused a step with code {code}" + (f": {cause}" if cause else ""))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from superfluid.engine.interface import Row
 
@@ -46,6 +47,27 @@ class BatchArrays:
             start = end
         self.batch.n_tokens = start
         return outputs
+
+
+class EmbeddingBatch:
+    """A batch of ``embeddings`` (one row a token) in the place of tokens, for one lane from ``position`` on."""
+
+    def __init__(self, binding: Any, embeddings: NDArray[np.float32], lane: int, position: int, *, has_output: bool):
+        count = len(embeddings)
+        self._embeddings = np.ascontiguousarray(embeddings)
+        self._positions = np.arange(position, position + count, dtype=np.int32)
+        self._lane = np.full(1, lane, np.int32)
+        self._lane_counts = np.ones(count, np.int32)
+        self._lane_pointers = np.full(count, self._lane.ctypes.data, np.uintp)
+        self._wanted = np.zeros(count, np.int8)
+        self._wanted[-1] = has_output
+        self.batch = binding.llama_batch()
+        self.batch.n_tokens = count
+        self.batch.embd = _pointer(self._embeddings, ctypes.c_float)
+        self.batch.pos = _pointer(self._positions, ctypes.c_int32)
+        self.batch.n_seq_id = _pointer(self._lane_counts, ctypes.c_int32)
+        self.batch.seq_id = _pointer(self._lane_pointers, ctypes.POINTER(ctypes.c_int32))
+        self.batch.logits = _pointer(self._wanted, ctypes.c_int8)
 
 
 def _pointer(array: Any, element: Any) -> Any:

@@ -22,7 +22,7 @@ from superfluid.errors import EngineLibraryError
 BINDING_LLAMA_VERSION: Final = "0.5."
 """What llama-cpp-python 0.3.36 was generated from; its functions and records are those of this series."""
 
-_ENVIRONMENT_NAME: Final = "LLAMA_CPP_LIB_PATH"
+LIBRARY_VARIABLE: Final = "LLAMA_CPP_LIB_PATH"
 _PROBE_SECONDS: Final = 30.0
 _TYPE_F16 = 1
 _PROBE_BATCH = 4
@@ -37,9 +37,9 @@ def load_binding(library: Path | None, environment: MutableMapping[str, str] = o
     if library is not None:
         directory = find_library(library)
         _probe(directory)
-        environment[_ENVIRONMENT_NAME] = str(directory)
+        environment[LIBRARY_VARIABLE] = str(directory)
     else:
-        environment.pop(_ENVIRONMENT_NAME, None)
+        environment.pop(LIBRARY_VARIABLE, None)
     return _import_binding()
 
 
@@ -183,7 +183,7 @@ def _probe(directory: Path) -> None:
 
 
 def _examine(directory: str) -> int:
-    os.environ[_ENVIRONMENT_NAME] = directory
+    os.environ[LIBRARY_VARIABLE] = directory
     try:
         check_binding(_import_binding())
     except EngineLibraryError as error:

@@ -3,6 +3,7 @@
 import logging
 import re
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 LOGGER_NAME: Final = "superfluid_daemon::engine"
@@ -27,9 +28,13 @@ class LlamaLog:
         self._line = ""
         self._level = 0
         self._state_mebibytes = 0.0
-        callback = binding.llama_log_callback(self._receive)
-        _installed.append(callback)
-        binding.llama_log_set(callback, None)
+        self._callback = binding.llama_log_callback(self._receive)
+        _installed.append(self._callback)
+        binding.llama_log_set(self._callback, None)
+
+    def listen_to(self, set_log: Callable[[Any, None], object]) -> None:
+        """Receives the log of another library too, whose function for that is ``set_log``."""
+        set_log(self._callback, None)
 
     def forget_errors(self) -> None:
         self._errors.clear()

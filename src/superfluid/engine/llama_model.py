@@ -120,6 +120,12 @@ class LlamaModel:
             token for token in range(self.vocabulary_tokens) if attributes(self.vocabulary, token) & wanted
         )
 
+    def piece(self, token: int) -> str:
+        """What the token stands for; of a marker, its text."""
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        written = self._binding.llama_token_to_piece(self.vocabulary, token, text, _TEXT_BYTES, 0, True)
+        return text.raw[: max(0, written)].decode(errors="replace")
+
     def estimated_kv_bytes(self, cells: int) -> int:
         """What ``cells`` tokens of plain attention take in f16, from the shape of the first layer."""
         binding, handle = self._binding, self.handle

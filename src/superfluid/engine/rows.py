@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from superfluid.engine.interface import Row
+from superfluid.engine.interface import ImageRow, Row
 
 
 def check_rows(rows: Sequence[Row], lengths: Sequence[int], window_tokens: int) -> None:
@@ -26,6 +26,16 @@ def check_rows(rows: Sequence[Row], lengths: Sequence[int], window_tokens: int) 
         previous = lane
     if previous < 0:
         raise ValueError("a step without rows")
+
+
+def check_image_row(row: ImageRow, lengths: Sequence[int], window_tokens: int) -> None:
+    """As ``check_rows``, for a step of one image."""
+    if not 0 <= row.lane < len(lengths):
+        raise ValueError(f"lane {row.lane}: lanes are below {len(lengths)}")
+    if row.position != lengths[row.lane]:
+        raise ValueError(f"lane {row.lane}: position {row.position}, but it holds {lengths[row.lane]} tokens")
+    if row.length < 1 or row.position + row.length > window_tokens:
+        raise ValueError(f"lane {row.lane}: {row.position} + {row.length} tokens in a window of {window_tokens}")
 
 
 def check_cut(lane: int, length: int, held: int) -> None:
