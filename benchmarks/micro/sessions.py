@@ -138,6 +138,9 @@ class IdleBackend:
 
     def set_background_rate(self, divisor: int) -> None: ...
 
+    async def size_image(self, blob: str) -> list[int]:
+        raise NotImplementedError
+
     def cancel(self, job_id: int) -> None: ...
 
 

@@ -35,8 +35,8 @@ def require_image(content: bytes) -> ImageSize:
         raise InvalidValueError(f"the {size.format} image is {size.width} x {size.height} pixels", param="blob")
     if size.width * size.height > MAX_PIXELS or max(size.width, size.height) > MAX_EDGE:
         raise InvalidValueError(
-            f"the {size.format} image is {size.width} x {size.height} pixels; at most {MAX_PIXELS / 1e6:.1f} megapixels "
-            f"and {MAX_EDGE} on a side can be shown: make it smaller",
+            f"the {size.format} image is {size.width} x {size.height} pixels; at most {MAX_PIXELS / 1e6:.1f} "
+            f"megapixels and {MAX_EDGE} on a side can be shown: make it smaller",
             param="blob",
         )
     return size

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from superfluid.domain.media import ImageRun
 from superfluid.domain.request import QosClass, SamplingParams
 
 
@@ -11,6 +12,8 @@ class Job(Struct, frozen=True, kw_only=True, array_like=True):
     ``tokens`` is the whole stream so far as packed little-endian int32: its length is the position of the first
     token to be drawn. ``prompt_tokens`` of them are prompt; the rest were generated before a worker was lost or
     a turn was cut, and belong to the reply. ``logprobs`` as in ``GenerationRequest``.
+    In the places of an image ``tokens`` has ids of the image (``domain.media.image_ids``), which are negative;
+    ``images`` says in order which image is where.
     ``warm_hint`` is for accounting only: a resubmission is not counted as a new request.
     """
 
@@ -23,3 +26,4 @@ class Job(Struct, frozen=True, kw_only=True, array_like=True):
     logprobs: int | None = None
     qos: QosClass = QosClass.AGENT
     is_resubmission: bool = False
+    images: list[ImageRun] = []

@@ -4,6 +4,8 @@ Where an image is, the input holds placeholder tokens. A run of them with no oth
 and never in part: what stands there is an image's embedding, and a run can see itself as a whole.
 """
 
+import hashlib
+from array import array
 from collections.abc import Sequence
 from typing import Final
 
@@ -41,6 +43,27 @@ class ImageRun(Struct, frozen=True, array_like=True):
     @property
     def end(self) -> int:
         return self.position + self.length
+
+
+def image_ids(run: ImageRun, fingerprint: str) -> "array[int]":
+    """What stands in the token stream for a run: negative ids made from the image, its encoder and the place in it.
+
+    So whatever compares streams, or looks prefixes up, takes two images for equal exactly if they are.
+    """
+    seed = hashlib.sha256(f"{run.blob}|{fingerprint}|{run.index}".encode()).digest()
+    raw = bytearray()
+    while len(raw) < 4 * run.length:
+        raw += hashlib.sha256(seed + len(raw).to_bytes(8, "little")).digest()
+    raw[3::4] = bytes(byte | 0x80 for byte in raw[3::4])
+    return array("i", bytes(raw[: 4 * run.length]))
+
+
+def with_image_ids(tokens: "array[int]", runs: Sequence[ImageRun], fingerprint: str) -> "array[int]":
+    """A copy of ``tokens`` with the placeholders of ``runs`` replaced."""
+    replaced = tokens[:]
+    for run in runs:
+        replaced[run.position : run.end] = image_ids(run, fingerprint)
+    return replaced
 
 
 class MediaIdentity(Struct, frozen=True):

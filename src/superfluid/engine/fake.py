@@ -15,12 +15,20 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from superfluid.domain.image_format import require_image
+from superfluid.domain.media import NO_PROJECTOR, PLACEHOLDER, MediaFacts, runs_of
 from superfluid.domain.model import ModelFacts
 from superfluid.engine.fake_script import FakeScript, ScriptReader
-from superfluid.engine.fake_vocabulary import BYTE_TOKENS, END_OF_GENERATION, VOCABULARY_TOKENS
-from superfluid.engine.interface import Row, StepResult
-from superfluid.engine.rows import check_cut, check_rows
-from superfluid.errors import EngineFaultError, ModelLoadError
+from superfluid.engine.fake_vocabulary import (
+    BYTE_TOKENS,
+    END_OF_GENERATION,
+    END_OF_TEXT,
+    SPECIAL_IDS,
+    VOCABULARY_TOKENS,
+)
+from superfluid.engine.interface import ImageRow, Row, StepResult
+from superfluid.engine.rows import check_cut, check_image_row, check_rows
+from superfluid.errors import EngineFaultError, ModelLoadError, UnsupportedInputError
 
 MICRO_BATCH_TOKENS: Final = 64
 BYTES_PER_TOKEN: Final = 12
@@ -85,6 +93,9 @@ class FakeEngine:
             engine_build="1",
             state_key="fake-1",
             sampling_defaults=self._script.sampling_defaults,
+            media=MediaFacts(encoder="fake", fingerprint="0" * 16, placeholder_token=SPECIAL_IDS[END_OF_TEXT])
+            if self._script.image_tokens
+            else None,
         )
 
     @property
@@ -113,6 +124,32 @@ class FakeEngine:
                     logits.append(self._logits(row.lane))
         stacked = np.stack(logits) if logits else np.empty((0, VOCABULARY_TOKENS), np.float32)
         return StepResult(stacked, completed)
+
+    def image_layout(self, content: bytes) -> Sequence[int]:
+        """Two runs of places in brackets."""
+        count = self._script.image_tokens
+        if count == 0:
+            raise UnsupportedInputError(NO_PROJECTOR)
+        require_image(content)
+        half = count // 2
+        return [*b"<", *[PLACEHOLDER] * (count - half), *b"|", *[PLACEHOLDER] * half, *b">"]
+
+    def step_image(self, row: ImageRow, content: bytes) -> StepResult:
+        check_image_row(row, [len(tokens) for tokens in self._tokens], self._window)
+        self._steps += 1
+        lengths = [length for _, length in runs_of(self.image_layout(content), PLACEHOLDER)]
+        if row.run >= len(lengths) or lengths[row.run] != row.length:
+            self.clear(row.lane)
+            raise EngineFaultError("the image has another layout here")
+        self._abort.clear()
+        if self._is_interrupted(self._script.step_seconds + self._script.token_seconds * row.length):
+            return StepResult(np.empty((0, VOCABULARY_TOKENS), np.float32), (0,))
+        seen = zlib.crc32(content)
+        for index in range(row.length):
+            self._append(row.lane, -2 - (_mix(seen + (row.run << 40) + (index << 48)) >> 34))
+        logits = [self._logits(row.lane)] if row.wants_logits != "none" else []
+        stacked = np.stack(logits) if logits else np.empty((0, VOCABULARY_TOKENS), np.float32)
+        return StepResult(stacked, (row.length,))
 
     def truncate(self, lane: int, length: int) -> bool:
         held = len(self._tokens[lane])

@@ -41,7 +41,7 @@ class FakeScript(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     that is set, else endless. A step takes ``step_seconds`` and ``token_seconds`` a token. Steps count from 1, each
     call of ``step`` is one: ``fault_steps`` raise EngineFaultError, ``crash_step`` and ``crash_token`` abort the
     process. With ``crash_marker`` it aborts only if that file does not exist yet, and creates it first: one crash, then
-    a sound life.
+    a sound life. An image takes ``image_tokens`` places (at least 2, for it comes in two halves); 0 sees none.
     """
 
     replies: tuple[ScriptedReply, ...] = ()
@@ -56,6 +56,7 @@ class FakeScript(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     crash_marker: str | None = None
     can_truncate: bool = True
     trained_window_tokens: int = 8192
+    image_tokens: int = 0
     sampling_defaults: SamplingOverrides = SamplingOverrides()
 
 
@@ -111,7 +112,8 @@ class ScriptReader:
 
 
 def _text(tokens: list[int]) -> str:
-    return b"".join(map(piece, tokens)).decode(errors="replace")
+    """Without what images left there."""
+    return b"".join(piece(token) for token in tokens if token >= 0).decode(errors="replace")
 
 
 def _last_index(tokens: list[int], pattern: tuple[int, ...]) -> int | None:

@@ -31,14 +31,14 @@ class Row(NamedTuple):
 class ImageRow(NamedTuple):
     """A run of an image's embeddings to evaluate on one lane, from ``position`` on, which must be the lane's length.
 
-    ``content`` is the image file, ``run`` counts the runs in its layout from 0, ``length`` is how many tokens it is
-    taken to have. ``wants_logits`` is ``"last"`` or ``"none"``.
+    ``blob`` is the image's SHA-256 in hex, ``run`` counts the runs in its layout from 0, ``length`` is how many tokens
+    that one is taken to have. ``wants_logits`` is ``"last"`` or ``"none"``.
     """
 
     lane: int
     position: int
     length: int
-    content: bytes
+    blob: str
     run: int
     wants_logits: str = "none"
 
@@ -86,8 +86,9 @@ class Engine(Protocol):
         """
         ...
 
-    def step_image(self, row: ImageRow) -> StepResult:
-        """Encodes the image and evaluates one run of it: all, or nothing after an abort. Blocks.
+    def step_image(self, row: ImageRow, content: bytes) -> StepResult:
+        """Encodes the image, whose file's ``content`` that is, and evaluates one run of it: all, or nothing after an
+        abort. Blocks.
 
         Raises EngineFaultError, and the lane is cleared, also if the run has another length by now.
         """

@@ -143,11 +143,11 @@ class LlamaEngine:
             )
         return image.layout
 
-    def step_image(self, row: ImageRow) -> StepResult:
+    def step_image(self, row: ImageRow, content: bytes) -> StepResult:
         check_image_row(row, self._lengths, self._window)
         self._abort_flag[0] = b"\0"
         try:
-            code = self._evaluate_image(row)
+            code = self._evaluate_image(row, content)
         except SuperfluidError as error:
             self.clear(row.lane)
             raise EngineFaultError(error.message) from error
@@ -227,11 +227,11 @@ class LlamaEngine:
             build=self._build,
         )
 
-    def _evaluate_image(self, row: ImageRow) -> int:
+    def _evaluate_image(self, row: ImageRow, content: bytes) -> int:
         """llama.cpp's code for it: 0 is success. Raises InvalidValueError, EngineFaultError, UnsupportedInputError."""
-        layout = self.image_layout(row.content)
+        layout = self.image_layout(content)
         assert self._projector is not None
-        runs = self._projector.prepare(row.content).runs
+        runs = self._projector.prepare(content).runs
         lengths = [length for _, length in runs_of(layout, PLACEHOLDER)]
         if row.run >= len(lengths) or lengths[row.run] != row.length:
             raise EngineFaultError("an image of this session was sized for another model; append it again")

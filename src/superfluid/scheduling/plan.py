@@ -39,13 +39,17 @@ class PlaceJob:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Prefill ``tokens[start : start + length]`` of the job on ``lane``. ``is_last`` chunks yield the next token."""
+    """Prefill ``tokens[start : start + length]`` of the job on ``lane``. ``is_last`` chunks yield the next token.
+
+    With ``is_image`` it is a run of an image, which is evaluated as a whole.
+    """
 
     job_id: int
     lane: int
     start: int
     length: int
     is_last: bool
+    is_image: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from superfluid.domain.job import Job
 from superfluid.domain.reply import Finish
 from superfluid.errors import ContextLengthExceededError, InvalidValueError, QueueFullError
 from superfluid.scheduling.admission import Admission
+from superfluid.scheduling.images import require_image_runs
 from superfluid.scheduling.placement import PlacementRules, SeedChooser
 from superfluid.scheduling.plan import Admitted, Chunk, DecodeLane, Retired, StepOutcome, StepPlan, StepResult
 from superfluid.scheduling.prefix import PrefixIndex
@@ -184,7 +185,11 @@ class Scheduler:
         tokens: Tokens = np.frombuffer(job.tokens, np.dtype("<i4"))
         if not len(tokens) or not 0 < job.prompt_tokens <= len(tokens):
             raise InvalidValueError("there is no token to begin with")
-        if tokens.min() < 0 or tokens.max() >= self._settings.vocabulary_tokens:
+        text = tokens
+        if job.images:
+            require_image_runs(job.images, job.prompt_tokens)
+            text = np.delete(tokens, np.concatenate([np.arange(run.position, run.end) for run in job.images]))
+        if len(text) and (text.min() < 0 or text.max() >= self._settings.vocabulary_tokens):
             raise InvalidValueError(f"token ids must be between 0 and {self._settings.vocabulary_tokens - 1}")
         return tokens
 
@@ -228,7 +233,7 @@ class Scheduler:
         for other in self._running.values():
             if other.sequence is not None and _prefill_order(other) >= order:
                 other.sequence.progress_tick = self._tick
-        if outcome.chunk_seconds > 0.0:
+        if outcome.chunk_seconds > 0.0 and not plan.chunk.is_image:
             self._rates.observe_prefill(outcome.chunk_completed, outcome.chunk_seconds)
 
     def _take_drawn(self, plan: StepPlan, outcome: StepOutcome) -> tuple[list[Retired], tuple[int, ...]]:
@@ -265,10 +270,13 @@ def _prefill_order(lane: Lane) -> int:
 
 
 def _chunk(lane: Lane, budget: int) -> Chunk:
-    """The next chunk of at most ``budget`` tokens; none leaves a single token over."""
+    """The next chunk: a whole run of an image, or at most ``budget`` tokens of text; none leaves one token over."""
     sequence = lane.sequence
     assert sequence is not None
-    remaining = sequence.prefill_end - lane.length
+    image = sequence.images.at(lane.length)
+    if image is not None:
+        return Chunk(sequence.job_id, lane.index, lane.length, image.length, image.end == sequence.length, True)
+    remaining = sequence.images.text_end(lane.length, sequence.prefill_end) - lane.length
     length = min(remaining, budget)
     if remaining - length == 1:
         length -= 1

@@ -7,6 +7,7 @@ import numpy as np
 
 from superfluid.domain.job import Job
 from superfluid.domain.request import QosClass
+from superfluid.scheduling.images import ImageRuns
 from superfluid.scheduling.plan import DecodeLane
 from superfluid.scheduling.token_tree import Tokens
 
@@ -26,6 +27,7 @@ class Sequence:
 
     __slots__ = (
         "_submitted_tokens",
+        "images",
         "job",
         "job_id",
         "lane_index",
@@ -46,6 +48,7 @@ class Sequence:
         """``is_replayed``: a reply's earlier tokens go into the lane one a tick, as they were first computed."""
         self.job = job
         self.job_id = job.job_id
+        self.images = ImageRuns(job.images)
         self.order = order
         self.length = len(tokens)
         self._submitted_tokens = len(tokens)
@@ -87,7 +90,7 @@ class Sequence:
             return self.length - 1
         if self.prefill_goal < self.length and match >= self.prefill_goal:
             return match
-        return max(0, min(match, self.prefill_goal - SEAM_TOKENS))
+        return self.images.kept(max(0, min(match, self.prefill_goal - SEAM_TOKENS)))
 
     def begin_at(self, keep: int) -> None:
         """The lane holds the first ``keep`` tokens; the rest is prefilled, or decoded if that is how it came about."""

@@ -57,6 +57,14 @@ class GenerationBackend(Protocol):
         """From now on jobs of classes 2 and 3 decode on every ``divisor``-th tick only (at least 1)."""
         ...
 
+    async def size_image(self, blob: str) -> list[int]:
+        """The tokens that stand for an image of the media pool, ``domain.media.PLACEHOLDER`` for its embeddings.
+
+        Raises UnsupportedInputError if the model sees none, InvalidValueError if it cannot see this one,
+        ModelLoadingError and WorkerFailedError.
+        """
+        ...
+
     def cancel(self, job_id: int) -> None:
         """Ends the job within one tick; its sink then sees ``finished(CANCELLED)``. Unknown ids are ignored."""
         ...

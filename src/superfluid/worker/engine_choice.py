@@ -37,5 +37,7 @@ def _load_llama(settings: EngineSettings) -> Engine:
         flash_attention=settings.flash_attention,
         llama_library=Path(settings.llama_library_path) if settings.llama_library_path else None,
         is_log_kept=settings.is_engine_log_kept,
+        projector=Path(settings.projector) if settings.projector else None,
+        projector_type=settings.projector_type,
     )
     return LlamaEngine(Path(settings.model), options)

@@ -13,13 +13,14 @@ import msgspec
 from superfluid.clock import Clock
 from superfluid.domain.job import Job
 from superfluid.domain.request import SamplingParams
-from superfluid.engine.interface import Engine, Logits, Row, StepResult
+from superfluid.engine.interface import Engine, ImageRow, Logits, Row, StepResult
 from superfluid.engine.sampling import PENALTY_WINDOW_TOKENS, Sampler
 from superfluid.errors import EngineFaultError
 from superfluid.scheduling.plan import Chunk, DecodeLane, Drawn, PlaceJob, SaveLane, StepOutcome, StepPlan
 from superfluid.scheduling.scheduler import Scheduler
 from superfluid.scheduling.sequence import Sequence
 from superfluid.worker.host_cache import HostCache
+from superfluid.worker.images import WorkerImages
 from superfluid.worker.protocol import TokenScores
 
 _logger = logging.getLogger("superfluid_daemon::engine")
@@ -76,10 +77,11 @@ class _Draws:
 class Executor:
     """One per worker. Belongs to the engine's thread. Reads the scheduler's running sequences and changes none."""
 
-    def __init__(self, engine: Engine, scheduler: Scheduler, clock: Clock) -> None:
+    def __init__(self, engine: Engine, scheduler: Scheduler, clock: Clock, images: WorkerImages | None = None) -> None:
         self._engine = engine
         self._scheduler = scheduler
         self._clock = clock
+        self._images = images or WorkerImages(engine, None)
         self._host = HostCache()
         self._sampler = Sampler(engine.facts.vocabulary_tokens, engine.unpenalized)
         self._ends = engine.end_of_generation
@@ -182,8 +184,11 @@ class Executor:
         sequence = self._scheduler.sequence(chunk.job_id)
         tokens = sequence.tokens[chunk.start : chunk.start + chunk.length]
         begun = self._clock.monotonic()
-        row = Row(chunk.lane, chunk.start, tokens, "last" if chunk.is_last else "none")
-        result = self._step([row], [sequence], execution)
+        wants = "last" if chunk.is_last else "none"
+        if chunk.is_image:
+            result = self._step_image(chunk, sequence, wants, execution)
+        else:
+            result = self._step([Row(chunk.lane, chunk.start, tokens, wants)], [sequence], execution)
         evaluated = self._clock.monotonic()
         execution.chunk_seconds = evaluated - begun
         if result is None:
@@ -203,12 +208,24 @@ class Executor:
                 execution.faults[sequence.job_id] = error.message
             return None
 
+    def _step_image(self, chunk: Chunk, sequence: Sequence, wants: str, execution: Execution) -> StepResult | None:
+        """As ``_step``, of a run of an image."""
+        run = sequence.images.at(chunk.start)
+        assert run is not None
+        try:
+            return self._images.step(ImageRow(chunk.lane, chunk.start, run.length, run.blob, run.index, wants))
+        except EngineFaultError as error:
+            _logger.error("an image could not be evaluated: %s", error, extra={"fields": {"lane": chunk.lane}})
+            execution.faults[sequence.job_id] = error.message
+            return None
+
     def _draw(self, lane: int, sequence: Sequence, logits: Logits, execution: Execution) -> None:
         draws = self._draws[sequence.job_id]
         position = sequence.length
         recent: list[int] = []
         if draws.is_penalizing:
-            recent = sequence.tokens[max(0, position - PENALTY_WINDOW_TOKENS) : position].tolist()
+            window = sequence.tokens[max(0, position - PENALTY_WINDOW_TOKENS) : position]
+            recent = window[window >= 0].tolist()
         try:
             token, scores = self._sampler.draw(logits, draws.params, position, recent, top_n=draws.top_n)
         except EngineFaultError as error:

@@ -12,6 +12,7 @@ from superfluid.errors import SuperfluidError
 from superfluid.scheduling.plan import StepPlan
 from superfluid.scheduling.scheduler import Scheduler, SchedulerSettings
 from superfluid.worker.executor import Execution, Executor
+from superfluid.worker.images import WorkerImages
 from superfluid.worker.protocol import (
     Cancel,
     EngineSettings,
@@ -22,6 +23,7 @@ from superfluid.worker.protocol import (
     Rejected,
     SetBackgroundRate,
     SetLogFilter,
+    SizeImage,
     Stop,
     Submit,
     ToWorker,
@@ -63,7 +65,8 @@ class TickLoop:
                 replays_replies=not facts.flash_attention,
             )
         )
-        self._executor = Executor(engine, self._scheduler, clock)
+        self._images = WorkerImages(engine, settings.media_directory, send)
+        self._executor = Executor(engine, self._scheduler, clock, self._images)
         self._is_traced = settings.is_traced
         self._reporter = TickReporter()
         self._inbox = inbox
@@ -107,6 +110,8 @@ class TickLoop:
                 self._set_log_filter(directive)
             case SetBackgroundRate(divisor):
                 self._scheduler.set_background_rate(divisor)
+            case SizeImage():
+                self._send(self._images.size(message))
             case Stop():
                 self._is_stopped = True
             case Load():

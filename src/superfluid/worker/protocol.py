@@ -25,6 +25,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     ``window_tokens`` is per lane; ``host_cache_bytes`` bounds the prefixes kept in host memory.
     ``prefill_target_seconds`` is how long a tick may take while somebody is decoding. ``stream_interval_seconds`` is
     how long drawn tokens may wait for those of the next ticks, so that fast ticks share a message.
+    ``projector`` lets the model see images, which lie in ``media_directory`` under their SHA-256; ``projector_type`` is
+    what its file calls it.
     """
 
     engine: Literal["llamacpp", "fake"]
@@ -42,6 +44,9 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     stream_interval_seconds: float = 0.0
     is_traced: bool = False
     """Whether ticks are told one by one, as ``TickSpan``."""
+    projector: str | None = None
+    projector_type: str = ""
+    media_directory: str | None = None
 
 
 # ---- daemon to worker
@@ -83,7 +88,14 @@ class Stop(Struct, frozen=True, tag="stop", array_like=True):
     """Close the engine and exit 0. Running jobs are abandoned: drain first."""
 
 
-ToWorker = Load | Submit | Cancel | Ping | SetLogFilter | SetBackgroundRate | Stop
+class SizeImage(Struct, frozen=True, tag="size_image", array_like=True):
+    """How many tokens does the image take? Answered with ``ImageSized``."""
+
+    request_id: int
+    blob: str
+
+
+ToWorker = Load | Submit | Cancel | Ping | SetLogFilter | SetBackgroundRate | SizeImage | Stop
 
 
 # ---- worker to daemon
@@ -107,6 +119,19 @@ class Rejected(Struct, frozen=True, tag="rejected", array_like=True):
     job_id: int
     code: str
     message: str
+
+
+class ImageSized(Struct, frozen=True, tag="image_sized", array_like=True):
+    """``layout`` is packed int32 (see ``Engine.image_layout``); empty if there is a ``code``, that of an error leaf."""
+
+    request_id: int
+    layout: bytes
+    code: str = ""
+    message: str = ""
+
+
+class ImageStep(Struct, frozen=True, tag="image_step", array_like=True):
+    """A tick has come to an image. On a slow machine that takes long, and nothing is answered meanwhile."""
 
 
 class TokenScores(Struct, frozen=True, array_like=True):
@@ -200,7 +225,7 @@ class LogRecord(Struct, frozen=True, tag="log", array_like=True):
     fields: dict[str, str | int | float | bool] = {}
 
 
-FromWorker = Ready | LoadFailed | Rejected | Tick | Pong | LogRecord
+FromWorker = Ready | LoadFailed | Rejected | Tick | Pong | LogRecord | ImageSized | ImageStep
 
 
 class FrameError(ValueError):

@@ -11,6 +11,7 @@ from typing import assert_never
 
 from superfluid.clock import Clock, SystemClock
 from superfluid.domain.job import Job
+from superfluid.domain.media import NO_PROJECTOR
 from superfluid.domain.model import ModelFacts
 from superfluid.domain.reply import Finish
 from superfluid.domain.statistics import ModelStatistics
@@ -19,6 +20,7 @@ from superfluid.errors import (
     QueueFullError,
     ShuttingDownError,
     SuperfluidError,
+    UnsupportedInputError,
     WorkerFailedError,
 )
 from superfluid.sessions.backend import JobSink
@@ -28,6 +30,8 @@ from superfluid.worker.protocol import (
     Cancel,
     EngineSettings,
     FromWorker,
+    ImageSized,
+    ImageStep,
     Load,
     LoadFailed,
     LogRecord,
@@ -44,6 +48,7 @@ from superfluid.worker.protocol import (
     TickSpan,
 )
 from superfluid.worker.refusals import exit_error, load_error, rejection_error
+from superfluid.worker.sizings import ImageSizings
 from superfluid.worker.statistics import model_statistics
 from superfluid.worker.totals import TickTotals
 from superfluid.worker.watchdog import Watchdog
@@ -89,6 +94,7 @@ class WorkerSupervisor:
         self._on_spans = on_spans
         self._jobs = JobJournal()
         self._totals = TickTotals()
+        self._sizings = ImageSizings()
         self._watchdog = Watchdog(timeout_seconds)
         self._facts: ModelFacts | None = None
         self._process: WorkerProcess | None = None
@@ -143,6 +149,16 @@ class WorkerSupervisor:
         else:
             self._jobs.finish(job_id, Finish.CANCELLED)
             self._note_if_empty()
+
+    async def size_image(self, blob: str) -> list[int]:
+        """See ``sessions.backend.GenerationBackend``."""
+        if self.facts.media is None:
+            raise UnsupportedInputError(NO_PROJECTOR)
+        if not self._is_serving or self._process is None:
+            raise ModelLoadingError("The model's process is being replaced; try again in a moment.")
+        request, answer = self._sizings.ask(blob)
+        self._process.send(request)
+        return await answer
 
     def set_log_filter(self, directive: str) -> None:
         """For this worker and every later one."""
@@ -293,12 +309,13 @@ class WorkerSupervisor:
         self._process = None
         self._is_serving = False
         self._totals.worker_lost()
+        self._sizings.fail_all(WorkerFailedError("The model's process ended while it looked at the image."))
         self._jobs.worker_lost()
         self._note_if_empty()
         return self._load_error or exit_error(worker_exit, was_loading=was_loading)
 
     def _check_pulse(self, process: WorkerProcess) -> None:
-        is_busy = len(self._jobs) > 0
+        is_busy = len(self._jobs) > 0 or len(self._sizings) > 0
         match self._watchdog.check(self._clock.monotonic(), is_busy=is_busy):
             case "ping":
                 self._pings += 1
@@ -325,6 +342,11 @@ class WorkerSupervisor:
             case Rejected():
                 self._jobs.fail(message.job_id, rejection_error(message))
                 self._note_if_empty()
+            case ImageStep():
+                self._watchdog.image_begun()
+            case ImageSized():
+                self._watchdog.heard()
+                self._sizings.answered(message)
             case Ready():
                 self._on_ready(message.facts)
             case LoadFailed():

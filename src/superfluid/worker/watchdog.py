@@ -5,6 +5,8 @@ from typing import Literal
 
 PING_BUSY_SECONDS = 2.0
 PING_IDLE_SECONDS = 10.0
+IMAGE_SECONDS = 600.0
+"""How long a worker may be silent over an image, whose encoder can take minutes on a small machine."""
 _SLOWEST_TICK_FACTOR = 8
 _FIRST_TICK_FACTOR = 6
 _RECENT_TICKS = 64
@@ -27,6 +29,7 @@ class Watchdog:
         self._ping_idle = max(self._ping_busy, min(PING_IDLE_SECONDS, timeout_seconds))
         self._pinged_at = self._checked_at = 0.0
         self._silent_since: float | None = None
+        self._is_at_image = False
 
     @property
     def check_seconds(self) -> float:
@@ -35,18 +38,26 @@ class Watchdog:
 
     def restart(self, now: float) -> None:
         """A new worker: nothing is asked yet."""
-        self._silent_since = None
+        self.heard()
         self._pinged_at = self._checked_at = now
 
     def heard(self) -> None:
         """The tick loop showed that it runs."""
         self._silent_since = None
+        self._is_at_image = False
+
+    def image_begun(self) -> None:
+        """The tick loop is about to be silent for as long as an image takes."""
+        self._silent_since = None
+        self._is_at_image = True
 
     def ticked(self, wall_seconds: float) -> None:
-        self._silent_since = None
+        self.heard()
         self._walls.append(wall_seconds)
 
     def patience_seconds(self, *, is_busy: bool) -> float:
+        if self._is_at_image:
+            return max(self._timeout, IMAGE_SECONDS)
         if self._walls:
             return max(self._timeout, _SLOWEST_TICK_FACTOR * max(self._walls))
         return self._timeout * _FIRST_TICK_FACTOR if is_busy else self._timeout
