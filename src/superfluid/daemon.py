@@ -109,6 +109,8 @@ class _Daemon:
             config=self._config.http,
             metrics=self._metrics,
             record_generation=log_generation,
+            statistics=self._statistics,
+            session_of=self._session_of,
         )
         if self._config.sessions.directory is not None:
             self._sessions = SessionStack(self._config.sessions, clock=SystemClock())
@@ -274,6 +276,10 @@ class _Daemon:
         self._logs.replace_filter(directive)
         if self._supervisor is not None:
             self._supervisor.set_log_filter(directive)
+
+    def _session_of(self, job_id: int) -> int | None:
+        facts = self._counter.facts(job_id)
+        return None if facts is None else facts.session
 
     def _statistics(self) -> ModelStatistics:
         return no_statistics() if self._supervisor is None else self._supervisor.statistics()

@@ -84,6 +84,12 @@ class RouteNotFoundError(CallerError):
     code = "route_not_found"
 
 
+class RouteRetiredError(SuperfluidError):
+    """A route of other servers that there is no use for here."""
+
+    code = "route_retired"
+
+
 class MethodNotAllowedError(CallerError):
     code = "method_not_allowed"
 

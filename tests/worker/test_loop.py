@@ -12,7 +12,7 @@ from superfluid.domain.request import QosClass, SamplingParams
 from superfluid.engine.fake import FakeEngine
 from superfluid.engine.fake_script import FakeScript, ScriptedReply
 from superfluid.engine.fake_vocabulary import END_OF_GENERATION, encode_plain
-from superfluid.worker.protocol import Ping, SetBackgroundRate, SetLogFilter, Stop, Submit
+from superfluid.worker.protocol import Ping, SetBackgroundRate, SetLogFilter, Stop, Submit, TickStarted
 
 SAMPLED = SamplingParams(temperature=1.5, top_p=0.9, seed=11, repeat_penalty=1.2)
 
@@ -179,6 +179,50 @@ def test_tick_record_says_what_was_done() -> None:
     assert [record.sequence for record in loop.records] == list(range(len(loop.records)))
     assert sum(len(record.first_token_seconds) for record in loop.records) == 1
     assert all(record.wall_seconds > record.engine_seconds > 0 for record in loop.records)
+
+
+def test_long_tick_is_announced_with_its_plan_and_a_short_one_is_not() -> None:
+    loop = SteppedLoop(settings=make_settings(2))
+    loop.submit(make_job(words(1, 20), max_tokens=4))
+    loop.run()
+    # Before anything is measured, a prompt token is taken to need milliseconds; the fake engine needs far less.
+    (announced,) = loop.announced
+    assert announced == TickStarted(prefill_tokens=20, prefill_lanes=1, decode_lanes=0, admissions=1)
+
+
+def test_lanes_are_told_when_the_worker_falls_idle_with_what_they_still_hold() -> None:
+    loop = SteppedLoop(settings=make_settings(2))
+    loop.submit(make_job(words(1, 20), max_tokens=4))
+    loop.run()
+    told = [record.lanes for record in loop.records if record.lanes is not None]
+    held, empty = told[-1]
+    assert (held.lane, held.job_id, held.held_tokens) == (0, 0, 23)
+    assert (empty.lane, empty.job_id, empty.held_tokens) == (1, 0, 0)
+
+
+def test_lanes_are_told_while_jobs_run_with_their_progress_but_not_at_every_tick() -> None:
+    loop = SteppedLoop(settings=make_settings(2))
+    job = make_job(words(1, 20), max_tokens=4000)
+    loop.submit(job)
+    for _ in range(40):
+        loop.tick()
+    told = [record.lanes for record in loop.records if record.lanes is not None]
+    assert 0 < len(told) < len(loop.records)
+    lane = told[-1][0]
+    assert (lane.job_id, lane.is_prefilling, lane.prompt_tokens) == (job.job_id, False, 20)
+    assert lane.held_tokens == lane.stream_tokens - 1 >= 20
+
+
+def test_traced_worker_tells_every_tick_although_they_share_a_message() -> None:
+    settings = msgspec.structs.replace(make_settings(2), is_traced=True, stream_interval_seconds=10.0)
+    loop = SteppedLoop(settings=settings)
+    job = make_job(words(1, 20), max_tokens=6)
+    loop.submit(job)
+    loop.run()
+    assert [span.sequence for span in loop.spans] == list(range(1, len(loop.spans) + 1))
+    assert len(loop.spans) == 6
+    assert all(span.jobs == [job.job_id] for span in loop.spans)
+    assert len(loop.records) < len(loop.spans)
 
 
 def test_tick_streams_get_a_token_between_any_two_prompt_chunks() -> None:

@@ -29,6 +29,7 @@ from superfluid.worker.protocol import (
     Stop,
     Submit,
     Tick,
+    TickStarted,
     ToWorker,
     decode_from_worker,
     encode_frame,
@@ -59,10 +60,12 @@ class _Worker:
         self.socket.sendall(encode_frame(message))
 
     def receive(self) -> FromWorker:
+        """The next message that is not about a tick that has only begun."""
         while not self._messages:
             data = self.socket.recv(1 << 16)
             assert data, "the worker hung up"
-            self._messages += [decode_from_worker(payload) for payload in self._frames.feed(data)]
+            messages = [decode_from_worker(payload) for payload in self._frames.feed(data)]
+            self._messages += [message for message in messages if not isinstance(message, TickStarted)]
         return self._messages.pop(0)
 
     def load(self, settings: EngineSettings) -> Ready:

@@ -32,3 +32,9 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     state_key: str
     sampling_defaults: SamplingOverrides = SamplingOverrides()
     media: MediaFacts | None = None
+    kv_type: str = "f16"
+
+    @property
+    def kv_bits(self) -> int:
+        """Bits of a KV value, without the scales that quantized types keep beside them."""
+        return {"f16": 16, "q8_0": 8, "q4_0": 4}.get(self.kv_type, 16)

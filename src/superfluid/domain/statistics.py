@@ -1,6 +1,10 @@
 """What a model's worker has done so far, as one frozen record that metrics and monitors read. Content-free."""
 
+from typing import Literal
+
 from msgspec import Struct
+
+from superfluid.domain.request import QosClass
 
 
 class DurationHistogram(Struct, frozen=True):
@@ -9,6 +13,43 @@ class DurationHistogram(Struct, frozen=True):
     bounds_seconds: tuple[float, ...]
     counts: tuple[int, ...]
     sum_seconds: float
+
+
+LanePhase = Literal["free", "prefill", "decode"]
+
+
+class LaneStatus(Struct, frozen=True):
+    """One lane. A free one (``job_id`` 0) still holds ``held_tokens`` of whoever was there last, for reuse.
+
+    ``stream_tokens`` is the whole stream of its job, ``prompt_tokens`` of which are prompt; ``warm_tokens`` of that
+    came from a cache.
+    """
+
+    lane: int
+    job_id: int = 0
+    phase: LanePhase = "free"
+    qos: QosClass = QosClass.AGENT
+    held_tokens: int = 0
+    stream_tokens: int = 0
+    prompt_tokens: int = 0
+    warm_tokens: int = 0
+
+
+class TickStatus(Struct, frozen=True):
+    """The tick in flight: for how long already, and its plan. All 0 between ticks."""
+
+    seconds: float = 0.0
+    prefill_tokens: int = 0
+    prefill_lanes: int = 0
+    decode_lanes: int = 0
+    admissions: int = 0
+
+
+class EngineRates(Struct, frozen=True):
+    """Of the last tick that did the one or the other: tokens a second over all lanes. 0 until there was one."""
+
+    decode_tokens_per_second: float = 0.0
+    prefill_tokens_per_second: float = 0.0
 
 
 class ModelStatistics(Struct, frozen=True, kw_only=True):
@@ -40,6 +81,10 @@ class ModelStatistics(Struct, frozen=True, kw_only=True):
     host_cache_entries: int
     tick_wall_seconds: float
     first_token: DurationHistogram
+    lanes: tuple[LaneStatus, ...] = ()
+    tick: TickStatus = TickStatus()
+    rates: EngineRates = EngineRates()
+    first_token_last_seconds: float = 0.0
 
 
 class SessionStatistics(Struct, frozen=True, kw_only=True):

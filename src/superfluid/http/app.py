@@ -7,13 +7,14 @@ the way, so that nothing buffers a stream.
 import asyncio
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from superfluid.clock import Clock, SystemClock
 from superfluid.config import HttpConfig
+from superfluid.domain.statistics import ModelStatistics
 from superfluid.errors import InternalFaultError, ShuttingDownError, SuperfluidError
 from superfluid.http.dialect import Dialect
 from superfluid.http.errors import openai_error_body
@@ -21,8 +22,9 @@ from superfluid.http.generation import GenerationContext, GenerationEndpoint, Re
 from superfluid.http.guards import Authenticator, BrowserGuard
 from superfluid.http.openai import ChatDialect
 from superfluid.http.openai_completions import CompletionsDialect
-from superfluid.http.pages import MethodTable, MetricsPage, Pages
+from superfluid.http.pages import MethodTable, MetricsPage, Pages, StatusSource
 from superfluid.http.responses import send_error
+from superfluid.http.status import SessionOf
 from superfluid.sessions.interface import ModelDirectory
 
 logger = logging.getLogger("superfluid_daemon")
@@ -40,18 +42,22 @@ def create_app(
     config: HttpConfig,
     metrics: MetricsPage,
     record_generation: RecordGeneration,
+    statistics: Callable[[], ModelStatistics],
+    session_of: SessionOf = lambda _: None,
     clock: Clock | None = None,
     hostname: str | None = None,
 ) -> ASGIApp:
     """The daemon's HTTP front end.
 
     ``metrics`` gives the page and its content type; ``record_generation`` is called once per generation that succeeded,
-    just before its last bytes are sent. Both are called on the event loop. ``hostname`` defaults to the machine's name.
+    just before its last bytes are sent. ``statistics`` are the default model's; ``session_of`` knows the session of a
+    running job. All are called on the event loop. ``hostname`` defaults to the machine's name.
     """
+    clock = clock or SystemClock()
     context = GenerationContext(
         models=models,
         record_generation=record_generation,
-        clock=clock or SystemClock(),
+        clock=clock,
         max_body_bytes=config.max_body_bytes,
         keepalive_seconds=config.keepalive_seconds,
     )
@@ -60,7 +66,8 @@ def create_app(
         has_key=config.api_key is not None,
         hostname=socket.gethostname() if hostname is None else hostname,
     )
-    return Application(_router(Pages(models, metrics), context), guard, Authenticator(config.api_key))
+    status = StatusSource(statistics, session_of, config.max_body_bytes)
+    return Application(_router(Pages(models, metrics, status, clock), context), guard, Authenticator(config.api_key))
 
 
 def _router(pages: Pages, context: GenerationContext) -> Router:
@@ -69,6 +76,10 @@ def _router(pages: Pages, context: GenerationContext) -> Router:
         "/health": {"GET": pages.health},
         "/metrics": {"GET": pages.metrics},
         "/v1/metrics": {"GET": pages.metrics},
+        "/props": {"GET": pages.props},
+        "/slots": {"GET": pages.slots},
+        "/slots/{slot}/save": {"POST": pages.retired_slots},
+        "/slots/{slot}/restore": {"POST": pages.retired_slots},
         "/v1/models": {"GET": pages.list_models},
         "/v1/models/{model:path}": {"GET": pages.show_model},
         **{path: {"POST": GenerationEndpoint(dialect, context)} for path, dialect in GENERATING_ROUTES.items()},

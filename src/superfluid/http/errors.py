@@ -36,6 +36,7 @@ ERROR_ROWS: Mapping[type[errors.SuperfluidError], ErrorRow] = {
     errors.TemplateRefusedError: _caller(),
     errors.ModelNotFoundError: _caller("model_not_found", 404),
     errors.RouteNotFoundError: _caller(None, 404),
+    errors.RouteRetiredError: _server(501, "route_retired"),
     errors.MethodNotAllowedError: _caller(None, 405),
     errors.PayloadTooLargeError: _caller("payload_too_large", 413),
     errors.InvalidApiKeyError: ErrorRow(401, "authentication_error", "invalid_api_key"),

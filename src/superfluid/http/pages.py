@@ -2,16 +2,29 @@
 
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import parse_qs
 
 import msgspec
+from msgspec import Struct
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from superfluid.errors import MethodNotAllowedError, RouteNotFoundError
+from superfluid.clock import Clock
+from superfluid.domain.statistics import ModelStatistics
+from superfluid.errors import MethodNotAllowedError, ModelLoadingError, RouteNotFoundError, RouteRetiredError
 from superfluid.http.errors import RETRY_AFTER_SECONDS, openai_error_body
 from superfluid.http.responses import TEXT, Header, send_error, send_response
+from superfluid.http.status import SessionOf, props_page, slots_entry
 from superfluid.sessions.interface import ModelDirectory, ServedModel
 
 MetricsPage = Callable[[], tuple[bytes, str]]
+
+
+class StatusSource(Struct, frozen=True):
+    """Where the status pages look: the default model's numbers, and the session of a running job."""
+
+    statistics: Callable[[], ModelStatistics]
+    session_of: SessionOf
+    max_request_bytes: int
 
 
 class MethodTable:
@@ -35,9 +48,11 @@ class MethodTable:
 class Pages:
     """Each method is an ASGI endpoint."""
 
-    def __init__(self, models: ModelDirectory, metrics: MetricsPage) -> None:
+    def __init__(self, models: ModelDirectory, metrics: MetricsPage, status: StatusSource, clock: Clock) -> None:
         self._models = models
         self._metrics = metrics
+        self._status = status
+        self._clock = clock
 
     async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
         """503 until the default model can answer. Needs no key."""
@@ -54,6 +69,25 @@ class Pages:
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         body, content_type = self._metrics()
         await send_response(send, 200, body, content_type.encode("latin-1"))
+
+    async def slots(self, scope: Scope, receive: Receive, send: Send) -> None:
+        models = self._models.list_models()
+        status = self._status
+        model_id = models[0].model_id if models else ""
+        entry = slots_entry(model_id, status.statistics(), status.session_of, now_unix=self._clock.unix())
+        await send_response(send, 200, msgspec.json.encode([entry]))
+
+    async def retired_slots(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise RouteRetiredError("slots are not saved and restored by hand here: prefixes are kept without being asked")
+
+    async def props(self, scope: Scope, receive: Receive, send: Send) -> None:
+        models = self._models.list_models()
+        if not models:
+            raise ModelLoadingError("the model is still loading")
+        asked = parse_qs(scope["query_string"].decode("latin-1")).get("model")
+        model = self._models.resolve(asked[-1]) if asked else models[0]
+        page = props_page(model, models, max_request_bytes=self._status.max_request_bytes)
+        await send_response(send, 200, msgspec.json.encode(page))
 
     async def list_models(self, scope: Scope, receive: Receive, send: Send) -> None:
         entries = [model_entry(model) for model in self._models.list_models()]

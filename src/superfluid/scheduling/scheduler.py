@@ -17,7 +17,7 @@ from superfluid.scheduling.plan import Admitted, Chunk, DecodeLane, Retired, Ste
 from superfluid.scheduling.prefix import PrefixIndex
 from superfluid.scheduling.rates import Rates
 from superfluid.scheduling.sequence import Lane, Sequence
-from superfluid.scheduling.statistics import SchedulerCounters, SchedulerStatistics, blocks
+from superfluid.scheduling.statistics import LaneView, SchedulerCounters, SchedulerStatistics, blocks
 from superfluid.scheduling.token_tree import Tokens
 
 
@@ -150,6 +150,14 @@ class Scheduler:
         """Tokens that each lane's KV holds, by lane."""
         return [lane.length for lane in self._lanes]
 
+    def lane_views(self) -> list[LaneView]:
+        """Every lane, for monitors."""
+        return [_lane_view(lane) for lane in self._lanes]
+
+    def estimated_seconds(self, plan: StepPlan) -> float:
+        """What the plan's chunk will take, by the rates so far; decode rows are not counted."""
+        return 0.0 if plan.chunk is None else plan.chunk.length * self._rates.prefill_seconds_per_token
+
     def statistics(self) -> SchedulerStatistics:
         return SchedulerStatistics(
             queue_depth=self._admission.queue_depth(),
@@ -261,6 +269,23 @@ class Scheduler:
             return Finish.END_OF_TURN
         is_full = sequence.length >= self._settings.window_tokens
         return Finish.LENGTH if is_full or sequence.drawn_tokens >= sequence.job.max_tokens else Finish.NONE
+
+
+def _lane_view(lane: Lane) -> LaneView:
+    sequence = lane.sequence
+    if sequence is None:
+        return LaneView(lane.index, 0, False, 0, lane.length, 0, 0, 0)
+    job = sequence.job
+    return LaneView(
+        lane.index,
+        job.job_id,
+        lane.is_prefilling,
+        job.qos,
+        lane.length,
+        sequence.length,
+        job.prompt_tokens,
+        sequence.warm_tokens,
+    )
 
 
 def _prefill_order(lane: Lane) -> int:

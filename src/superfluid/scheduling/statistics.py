@@ -21,6 +21,20 @@ class SchedulerCounters:
     host_restores_total: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class LaneView:
+    """One lane at this moment. ``job_id`` 0 is a free one, whose ``held_tokens`` are left over for reuse."""
+
+    lane: int
+    job_id: int
+    is_prefilling: bool
+    qos: int
+    held_tokens: int
+    stream_tokens: int
+    prompt_tokens: int
+    warm_tokens: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerStatistics:
     """Gauges of this moment, and the counters. ``queue_depth`` has one entry per ``QosClass``."""

@@ -1,7 +1,7 @@
 """The use cases as front ends see them: find a model, start a generation, read its reply. Implemented by
 ``sessions/service.py``; the front ends' tests use a scripted one."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
 from msgspec import Struct
@@ -52,6 +52,21 @@ class ServedModel(Protocol):
     @property
     def sampling_defaults(self) -> SamplingOverrides:
         """The operator's flags over the model's own defaults."""
+        ...
+
+    @property
+    def default_max_tokens(self) -> int | None:
+        """What bounds a reply whose request does not; ``None`` is what the window leaves."""
+        ...
+
+    @property
+    def template_text(self) -> str | None:
+        """The chat template, if the model is loaded and has one."""
+        ...
+
+    @property
+    def capabilities(self) -> Mapping[str, bool | str]:
+        """What the loaded model can do: true, or why it cannot."""
         ...
 
     async def start(self, request: GenerationRequest) -> Reply:

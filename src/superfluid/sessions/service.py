@@ -6,7 +6,7 @@ Rendering and tokenizing happen in a thread; everything else on the event loop. 
 import array
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Protocol, TypeVar, assert_never
 
@@ -93,6 +93,26 @@ class ModelService:
     @property
     def sampling_defaults(self) -> SamplingOverrides:
         return merge_overrides(self._generation.sampling, self.facts.sampling_defaults)
+
+    @property
+    def default_max_tokens(self) -> int | None:
+        return self._generation.max_tokens
+
+    @property
+    def template_text(self) -> str | None:
+        return None if self._text is None else self._text.codec.template_text
+
+    @property
+    def capabilities(self) -> Mapping[str, bool | str]:
+        has_template = self._text is not None and self._text.codec.has_chat_template
+        chat: bool | str = True if has_template else "the model has no chat template"
+        return {
+            "completion": True,
+            "chat": chat,
+            "tools": chat,
+            "embeddings": "this server generates text only",
+            "audio": "this server generates text only",
+        }
 
     async def tokenize(self, text: str) -> list[int]:
         tokenizer = self._loaded_text().tokenizer

@@ -61,7 +61,11 @@ def serve(connection: DaemonConnection, inbox: Inbox) -> int:
             rest=gc.collect,
         )
         _collect_at_rest_only()
-        loop.run()
+        try:
+            loop.run()
+        except ConnectionError:
+            # The daemon has gone, and a send noticed it before the reader did: nobody is left to tell.
+            return 0
     return 0
 
 

@@ -61,6 +61,11 @@ class JobJournal:
         return job_id in self._entries
 
     @property
+    def has_lanes(self) -> bool:
+        """Whether any job has a lane."""
+        return any(entry.has_lane for entry in self._entries.values())
+
+    @property
     def jobs_with_lane(self) -> int:
         return sum(entry.has_lane for entry in self._entries.values())
 

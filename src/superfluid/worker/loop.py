@@ -28,9 +28,13 @@ from superfluid.worker.protocol import (
     Submit,
     ToWorker,
 )
-from superfluid.worker.ticks import TickReporter, TickTimes
+from superfluid.worker.ticks import TickReporter, TickTimes, tick_started
 
 TICKS_BETWEEN_RESTS: Final = 4096
+LONG_TICK_SECONDS: Final = 0.05
+"""A tick that will take this long is announced."""
+LANES_INTERVAL_SECONDS: Final = 0.2
+"""How often the state of all lanes is told."""
 
 _logger = logging.getLogger("superfluid_daemon::worker")
 
@@ -77,6 +81,7 @@ class TickLoop:
         self._is_stopped = False
         self._stream_interval_seconds = settings.stream_interval_seconds
         self._reported_at = 0.0
+        self._lanes_told_at = 0.0
 
     def check_integrity(self) -> None:
         """Raises AssertionError if scheduler, host cache or engine disagree. For tests, between ticks."""
@@ -126,6 +131,8 @@ class TickLoop:
         planned = self._clock.monotonic()
         if plan.is_empty and not self._reporter.has_news:
             return False
+        if self._scheduler.estimated_seconds(plan) >= LONG_TICK_SECONDS:
+            self._send(tick_started(plan))
         execution = self._executor.execute(plan)
         result = self._scheduler.complete(plan, execution.outcome())
         times = TickTimes(begun_unix, begun, planned, self._clock.monotonic())
@@ -145,7 +152,12 @@ class TickLoop:
         self._reported_at = times.done
         for job_id, message in execution.faults.items():
             self._send(Rejected(job_id, "engine_fault", message))
-        self._send(self._reporter.report(plan, execution, self._scheduler.statistics(), times))
+        statistics = self._scheduler.statistics()
+        are_lanes_due = times.done - self._lanes_told_at >= LANES_INTERVAL_SECONDS or self._scheduler.is_idle
+        if are_lanes_due:
+            self._lanes_told_at = times.done
+        lanes = self._scheduler.lane_views() if are_lanes_due else None
+        self._send(self._reporter.report(plan, execution, statistics, times, lanes))
 
     def _take_messages(self) -> None:
         inbox = self._inbox

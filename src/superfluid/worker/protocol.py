@@ -156,6 +156,19 @@ class LaneOutput(Struct, frozen=True, array_like=True):
     scores: list[TokenScores] = []
 
 
+class LaneState(Struct, frozen=True, array_like=True):
+    """One lane after a tick; see ``domain.statistics.LaneStatus``."""
+
+    lane: int
+    job_id: int
+    is_prefilling: bool
+    qos: int
+    held_tokens: int
+    stream_tokens: int
+    prompt_tokens: int
+    warm_tokens: int
+
+
 class TickRecord(Struct, frozen=True, array_like=True):
     """Content-free facts about a tick, for metrics, logs and spans. Counters are since the worker's start.
 
@@ -188,6 +201,8 @@ class TickRecord(Struct, frozen=True, array_like=True):
     host_saves_total: int
     host_restores_total: int
     first_token_seconds: list[float]
+    lanes: list[LaneState] | None = None
+    """All lanes, a few times a second and whenever the worker falls idle; ``None`` in between."""
 
 
 class TickSpan(Struct, frozen=True, array_like=True):
@@ -211,6 +226,15 @@ class Tick(Struct, frozen=True, tag="tick", array_like=True):
     spans: list[TickSpan] = []
 
 
+class TickStarted(Struct, frozen=True, tag="tick_started", array_like=True):
+    """A tick that will take long enough to be looked at has begun: its plan."""
+
+    prefill_tokens: int
+    prefill_lanes: int
+    decode_lanes: int
+    admissions: int
+
+
 class Pong(Struct, frozen=True, tag="pong", array_like=True):
     sequence: int
 
@@ -225,7 +249,7 @@ class LogRecord(Struct, frozen=True, tag="log", array_like=True):
     fields: dict[str, str | int | float | bool] = {}
 
 
-FromWorker = Ready | LoadFailed | Rejected | Tick | Pong | LogRecord | ImageSized | ImageStep
+FromWorker = Ready | LoadFailed | Rejected | Tick | TickStarted | Pong | LogRecord | ImageSized | ImageStep
 
 
 class FrameError(ValueError):

@@ -1,12 +1,13 @@
 """Puts the supervisor's numbers into the record that metrics and monitors read. Pure; used in the daemon."""
 
-from superfluid.domain.statistics import ModelStatistics
+from superfluid.domain.statistics import ModelStatistics, TickStatus
 from superfluid.worker.journal import JobJournal
 from superfluid.worker.protocol import TickRecord
 from superfluid.worker.totals import TickTotals
 
 # One token a lane and tick, as long as nothing drafts.
 _DECODE_GRANT_TOKENS = 1
+NO_TICK = TickStatus()
 EMPTY_TICK = TickRecord(
     sequence=0,
     started_unix=0.0,
@@ -38,9 +39,15 @@ EMPTY_TICK = TickRecord(
 
 
 def model_statistics(
-    jobs: JobJournal, totals: TickTotals, *, is_ready: bool, failures: int, respawns: int
+    jobs: JobJournal,
+    totals: TickTotals,
+    *,
+    is_ready: bool,
+    failures: int,
+    respawns: int,
+    tick: TickStatus = NO_TICK,
 ) -> ModelStatistics:
-    """The scheduler's view where a worker is ticking; without one, every job waits."""
+    """The scheduler's view where a worker is ticking; without one, every job waits. ``tick`` is the one in flight."""
     counters = totals.counters()
     last = totals.last or EMPTY_TICK
     running = jobs.jobs_with_lane
@@ -69,6 +76,10 @@ def model_statistics(
         host_cache_entries=last.host_cache_entries,
         tick_wall_seconds=last.wall_seconds,
         first_token=totals.first_token(),
+        lanes=totals.lanes,
+        tick=tick,
+        rates=totals.rates,
+        first_token_last_seconds=totals.first_token_last_seconds,
     )
 
 

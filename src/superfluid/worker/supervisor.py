@@ -24,6 +24,7 @@ from superfluid.errors import (
     WorkerFailedError,
 )
 from superfluid.sessions.backend import JobSink
+from superfluid.worker.flight import TickFlight
 from superfluid.worker.journal import JobJournal
 from superfluid.worker.process import WORKER_COMMAND, WorkerProcess
 from superfluid.worker.protocol import (
@@ -46,6 +47,7 @@ from superfluid.worker.protocol import (
     Tick,
     TickRecord,
     TickSpan,
+    TickStarted,
 )
 from superfluid.worker.refusals import exit_error, load_error, rejection_error
 from superfluid.worker.sizings import ImageSizings
@@ -95,6 +97,7 @@ class WorkerSupervisor:
         self._jobs = JobJournal()
         self._totals = TickTotals()
         self._sizings = ImageSizings()
+        self._flight = TickFlight()
         self._watchdog = Watchdog(timeout_seconds)
         self._facts: ModelFacts | None = None
         self._process: WorkerProcess | None = None
@@ -174,7 +177,12 @@ class WorkerSupervisor:
 
     def statistics(self) -> ModelStatistics:
         return model_statistics(
-            self._jobs, self._totals, is_ready=self.is_ready, failures=self._failures, respawns=self._respawns
+            self._jobs,
+            self._totals,
+            is_ready=self.is_ready,
+            failures=self._failures,
+            respawns=self._respawns,
+            tick=self._flight.status(self._clock.monotonic(), is_busy=self._is_serving and self._jobs.has_lanes),
         )
 
     def _refusal(self) -> SuperfluidError | None:
@@ -334,6 +342,8 @@ class WorkerSupervisor:
         match message:
             case Tick():
                 self._on_tick_message(message)
+            case TickStarted():
+                self._flight.started(self._clock.monotonic(), message)
             case Pong():
                 self._watchdog.heard()
             case LogRecord():
@@ -358,6 +368,7 @@ class WorkerSupervisor:
         record = tick.record
         self._watchdog.ticked(record.wall_seconds)
         self._totals.add(record)
+        self._flight.ended(self._clock.monotonic(), record)
         if tick.spans and self._on_spans is not None:
             self._on_spans(tick.spans)
         if record.decode_lanes or record.prefill_tokens:

@@ -1,13 +1,16 @@
 """Puts what a tick did into the message that tells the daemon. Pure but for the counters it keeps; in the worker."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, field
+
+import msgspec
 
 from superfluid.domain.job import Job
 from superfluid.domain.reply import Finish
 from superfluid.scheduling.plan import Retired, StepPlan, StepResult
-from superfluid.scheduling.statistics import SchedulerStatistics
+from superfluid.scheduling.statistics import LaneView, SchedulerStatistics
 from superfluid.worker.executor import Execution
-from superfluid.worker.protocol import LaneOutput, Tick, TickRecord, TickSpan, TokenScores
+from superfluid.worker.protocol import LaneOutput, LaneState, Tick, TickRecord, TickSpan, TickStarted, TokenScores
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +97,22 @@ class TickReporter:
             TickSpan(self._ticks, times.begun_unix, seconds, sum(statistics.queue_depth), _jobs_of(plan))
         )
 
-    def report(self, plan: StepPlan, execution: Execution, statistics: SchedulerStatistics, times: TickTimes) -> Tick:
-        """The message; everything collected so far is then told."""
+    def report(
+        self,
+        plan: StepPlan,
+        execution: Execution,
+        statistics: SchedulerStatistics,
+        times: TickTimes,
+        lanes: Sequence[LaneView] | None = None,
+    ) -> Tick:
+        """The message; everything collected so far is then told. ``lanes`` are told where they are given."""
         outputs = [
             LaneOutput(job_id, output.tokens, output.finish, output.warm_tokens, output.scores)
             for job_id, output in self._outputs.items()
         ]
         record = self._record(plan, execution, statistics, times)
+        if lanes is not None:
+            record = msgspec.structs.replace(record, lanes=[LaneState(*astuple(lane)) for lane in lanes])
         spans, self._spans = self._spans, []
         self._outputs = {}
         self._first_tokens = []
@@ -158,3 +170,9 @@ def _jobs_of(plan: StepPlan) -> list[int]:
     if plan.chunk is not None:
         return [plan.chunk.job_id]
     return [decode.job_id for decode in plan.decodes]
+
+
+def tick_started(plan: StepPlan) -> TickStarted:
+    """What is told of a tick before it is carried out."""
+    prefill_tokens = 0 if plan.chunk is None else plan.chunk.length
+    return TickStarted(prefill_tokens, int(plan.chunk is not None), len(plan.decodes), len(plan.placements))

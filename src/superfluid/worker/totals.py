@@ -3,8 +3,9 @@
 from bisect import bisect_left
 from typing import NamedTuple
 
-from superfluid.domain.statistics import DurationHistogram
-from superfluid.worker.protocol import TickRecord
+from superfluid.domain.request import QosClass
+from superfluid.domain.statistics import DurationHistogram, EngineRates, LanePhase, LaneStatus
+from superfluid.worker.protocol import LaneState, TickRecord
 
 FIRST_TOKEN_BOUNDS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0)
 _BOUNDS_MILLISECONDS = tuple(round(bound * 1000) for bound in FIRST_TOKEN_BOUNDS_SECONDS)
@@ -30,18 +31,26 @@ class TickTotals:
         self._earlier = Counters()
         self._buckets = [0] * (len(_BOUNDS_MILLISECONDS) + 1)
         self._sum_milliseconds = 0
+        self.lanes: tuple[LaneStatus, ...] = ()
+        self.rates = EngineRates()
+        self.first_token_last_seconds = 0.0
 
     def add(self, record: TickRecord) -> None:
         self.last = record
+        if record.lanes is not None:
+            self.lanes = tuple([_lane_status(lane) for lane in record.lanes])
+        self.rates = _rates(record, self.rates)
         for seconds in record.first_token_seconds:
             milliseconds = round(seconds * 1000)
             self._buckets[bisect_left(_BOUNDS_MILLISECONDS, milliseconds)] += 1
             self._sum_milliseconds += milliseconds
+            self.first_token_last_seconds = seconds
 
     def worker_lost(self) -> None:
         """The next record's counters begin at 0 again."""
         self._earlier = self.counters()
         self.last = None
+        self.lanes = ()
 
     def counters(self) -> Counters:
         last = self.last
@@ -60,3 +69,29 @@ class TickTotals:
 
     def first_token(self) -> DurationHistogram:
         return DurationHistogram(FIRST_TOKEN_BOUNDS_SECONDS, tuple(self._buckets), self._sum_milliseconds / 1000)
+
+
+def _lane_status(lane: LaneState) -> LaneStatus:
+    phase: LanePhase = "free" if lane.job_id == 0 else "prefill" if lane.is_prefilling else "decode"
+    return LaneStatus(
+        lane.lane,
+        lane.job_id,
+        phase,
+        QosClass(lane.qos),
+        lane.held_tokens,
+        lane.stream_tokens,
+        lane.prompt_tokens,
+        lane.warm_tokens,
+    )
+
+
+def _rates(record: TickRecord, before: EngineRates) -> EngineRates:
+    """A tick prefills or decodes: the other rate stays what it was."""
+    seconds = record.engine_seconds
+    if seconds <= 0.0:
+        return before
+    if record.prefill_tokens:
+        return EngineRates(before.decode_tokens_per_second, record.prefill_tokens / seconds)
+    if record.decode_lanes:
+        return EngineRates(record.decode_lanes / seconds, before.prefill_tokens_per_second)
+    return before
