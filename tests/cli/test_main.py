@@ -13,6 +13,8 @@ from tests.fixtures.gguf_bytes import small_model
 from superfluid.cli.main import main
 from superfluid.version import __version__
 
+COMMANDS = ["serve", "session", "media", "pull", "help", "version"]
+
 
 def test_no_command_shows_the_overview_on_stderr_and_exits_2(tmp_path: Path) -> None:
     ended = run_superfluid(home=tmp_path)
@@ -25,7 +27,9 @@ def test_help_shows_the_overview_on_stdout(arguments: list[str], capsys: pytest.
     assert main(arguments) == 0
     captured = capsys.readouterr()
     assert captured.err == ""
-    assert re.search(r"Commands:\n  serve .*\n  session .*\n  pull .*\n  help .*\n  version .*\n", captured.out)
+    assert re.search(
+        r"Commands:\n  serve .*\n  session .*\n  media .*\n  pull .*\n  help .*\n  version .*\n", captured.out
+    )
 
 
 @pytest.mark.parametrize("arguments", [["serve", "--help"], ["serve", "-h"], ["help", "serve"], ["serve", "m", "-h"]])
@@ -75,7 +79,7 @@ def test_help_fits_the_terminal_and_groups_the_flags(
         (["serv"], "there is no command 'serv'; the nearest is `superfluid serve`"),
         (["help", "verson"], "there is no command 'verson'; the nearest is `superfluid version`"),
         (["./m.gguf"], "there is no command './m.gguf'; to serve that model: superfluid serve ./m.gguf"),
-        (["frobnicate"], "there is no command 'frobnicate'; there are: serve, session, pull, help, version"),
+        (["frobnicate"], f"there is no command 'frobnicate'; there are: {', '.join(COMMANDS)}"),
         (["--vresion"], "superfluid has no flag --vresion; the nearest is --version (`superfluid --help` lists them)"),
         (["serve", "--port", "x"], "--port: 'x' is not a valid integer"),
         (["serve", "--port"], "flag '--port' requires an argument"),

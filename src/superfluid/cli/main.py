@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import click
 
 from superfluid.cli.commands import Command, Group, say_error, unknown_command
+from superfluid.cli.media import media_command
 from superfluid.cli.pull import pull_command
 from superfluid.cli.serve import serve_command
 from superfluid.cli.session.command import session_command, show_overview
@@ -63,6 +64,7 @@ def root_command() -> Group:
     )
     root.add_command(serve_command())
     root.add_command(session_command())
+    root.add_command(media_command())
     root.add_command(pull_command())
     root.add_command(_help_command())
     root.add_command(_version_command())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from superfluid.cli.commands import Command, Flag
+from superfluid.cli.terminal import is_unicode, survive_any_text
 from superfluid.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 def session_id(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
     """A parameter's callback: the number of a session. They begin at 1."""
     return _id(context, parameter, value, "session", 1)
+
+
+def session_ids(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[int]:
+    """As ``session_id``, of a parameter that takes several; each is taken once."""
+    numbers = [_id(context, parameter, value, "session", 1) for value in values]
+    return list(dict.fromkeys(number for number in numbers if number is not None))
 
 
 def event_id(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
@@ -43,6 +50,10 @@ class ClientCommand(Command):
             click.echo(self.get_help(ctx) + "\n", err=True)
             raise
 
+    def invoke(self, ctx: click.Context) -> Any:
+        survive_any_text()
+        return super().invoke(ctx)
+
 
 def socket_flag() -> Flag:
     """``--socket PATH``, handed over as ``socket_path``."""
@@ -61,8 +72,9 @@ def json_flag() -> Flag:
     return Flag(["--json", "is_json"], panel="Flags", is_flag=True, help="Print JSON.")
 
 
-def session_argument(name: str = "session") -> click.Argument:
-    return click.Argument([name], callback=session_id, metavar=name.upper())
+def session_argument(*, is_required: bool = True) -> click.Argument:
+    metavar = "SESSION" if is_required else "[SESSION]"
+    return click.Argument(["session"], callback=session_id, required=is_required, metavar=metavar)
 
 
 def resolve_socket(given: Path | None) -> Path:
@@ -83,5 +95,4 @@ def print_json(value: Any) -> None:
     """Indented, on stdout; whatever the terminal's encoding cannot show is escaped."""
     import json
 
-    is_unicode = "utf" in (getattr(sys.stdout, "encoding", None) or "").lower()
-    click.echo(json.dumps(value, indent=2, ensure_ascii=not is_unicode))
+    click.echo(json.dumps(value, indent=2, ensure_ascii=not is_unicode(sys.stdout)))

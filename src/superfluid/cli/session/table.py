@@ -1,0 +1,150 @@
+"""Rows as people read them: a table with Rich on a terminal, plain columns elsewhere. One line a session."""
+
+import sys
+from collections.abc import Sequence
+
+import click
+from msgspec import Struct
+
+from superfluid.cli.printable import one_line
+from superfluid.cli.session.catalog import Row
+from superfluid.cli.terminal import age_text, is_terminal
+from superfluid.native import responses
+
+MAX_OPENING = 60
+_NUMBERS = ("TOKENS", "EVENTS")
+
+
+class Line(Struct, frozen=True):
+    """A row of the table. ``prefix`` is a tree's drawing. Without ``row``, ``text`` is all there is."""
+
+    prefix: str
+    row: Row | None
+    text: str = ""
+
+
+def print_table(lines: Sequence[Line], *, now_unix_ms: int, has_details: bool, has_parents: bool) -> None:
+    """``has_parents`` shows where a fork came from, which a tree shows by itself."""
+    if is_terminal(sys.stdout):
+        _print_rich(lines, now_unix_ms, has_details=has_details, has_parents=has_parents)
+    else:
+        header = _cells_header(has_details=has_details, has_parents=has_parents)
+        rows = [_cells(line, now_unix_ms, has_details=has_details, has_parents=has_parents) for line in lines]
+        click.echo(plain_columns([header, *rows]))
+
+
+def plain_columns(rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their widest cell, two blanks apart, numbers to the right. The first row is the header."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    is_number = [name in _NUMBERS for name in rows[0]]
+    layout = list(zip(widths, is_number, strict=True))
+    padded = (
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width) for cell, (width, right) in zip(row, layout, strict=True)
+        )
+        for row in rows
+    )
+    return "\n".join(line.rstrip() for line in padded)
+
+
+def title_text(row: Row) -> str:
+    """The title, or, of a session without one, how it opened, in quotes."""
+    if row.title:
+        return one_line(row.title)
+    if row.opening is None:
+        return "-"
+    opening = one_line(row.opening).strip()
+    return f'"{opening if len(opening) <= MAX_OPENING else opening[: MAX_OPENING - 1].rstrip() + "…"}"'
+
+
+def tier_word(row: Row) -> str:
+    """The tier; of a parked session that went on since, with the share that is parked."""
+    match row.tier:
+        case None:
+            return "-"
+        case responses.Resident():
+            return "resident"
+        case responses.Parked(covered):
+            return "parked" if covered >= row.tokens else f"parked {100 * covered // max(row.tokens, 1)}%"
+        case responses.Cold():
+            return "cold"
+
+
+def _cells_header(*, has_details: bool, has_parents: bool) -> list[str]:
+    return [
+        "ID",
+        *(["FROM"] if has_parents else []),
+        "TITLE",
+        "TOKENS",
+        "EVENTS",
+        *(["TIER", "LAST USED"] if has_details else []),
+        "",
+    ]
+
+
+def _cells(line: Line, now_unix_ms: int, *, has_details: bool, has_parents: bool) -> list[str]:
+    row = line.row
+    if row is None:
+        return [line.prefix, *[""] * has_parents, line.text, *[""] * (3 + 2 * has_details)]
+    return [
+        f"{line.prefix}{row.id}",
+        *([from_text(row)] if has_parents else []),
+        title_text(row),
+        f"{row.tokens:,}",
+        f"{row.events:,}",
+        *([tier_word(row), age_text(now_unix_ms, row.last_unix_ms)] if has_details else []),
+        _marks(row),
+    ]
+
+
+def from_text(row: Row) -> str:
+    """Where a fork left its parent: the parent's id, and the first event that they do not share."""
+    if row.parent is None:
+        return "-"
+    return f"{row.parent}:{row.fork_at}" if row.fork_at else f"{row.parent}"
+
+
+def _marks(row: Row) -> str:
+    calls = f"{row.open_tool_calls} open call{'s' * (row.open_tool_calls != 1)}" if row.open_tool_calls else ""
+    return ", ".join(mark for mark in ("archived" if row.is_archived else "", calls) if mark)
+
+
+def _print_rich(lines: Sequence[Line], now_unix_ms: int, *, has_details: bool, has_parents: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    header = _cells_header(has_details=has_details, has_parents=has_parents)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", expand=False)
+    for name in header:
+        is_number = name in _NUMBERS
+        is_title = name == "TITLE"
+        table.add_column(
+            name,
+            justify="right" if is_number else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=12 if is_title else len(name),
+            ratio=None,
+        )
+    for line in lines:
+        cells = _cells(line, now_unix_ms, has_details=has_details, has_parents=has_parents)
+        styled = [Text(cell, style=_style(name, cell, line.row)) for name, cell in zip(header, cells, strict=True)]
+        table.add_row(*styled, style="dim" if line.row is None or line.row.is_archived else "")
+    Console(highlight=False).print(table)
+
+
+def _style(name: str, cell: str, row: Row | None) -> str:
+    if row is None:
+        return ""
+    match name:
+        case "ID":
+            return "bold cyan" if not row.is_archived else "cyan"
+        case "TITLE":
+            return "" if row.title else "italic dim"
+        case "TIER":
+            return {"resident": "green", "cold": "dim"}.get(cell, "yellow" if cell.startswith("parked") else "")
+        case "FROM" | "LAST USED" | "EVENTS":
+            return "dim"
+        case _:
+            return "yellow" if name == "" else ""

@@ -1,0 +1,46 @@
+"""What the command line asks of the terminal it runs in: is it one, how wide, can it show more than ASCII."""
+
+import shutil
+import sys
+import time
+from typing import TextIO
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a person looks at it."""
+    return stream.isatty()
+
+
+def is_unicode(stream: TextIO) -> bool:
+    return "utf" in (getattr(stream, "encoding", None) or "").lower()
+
+
+def terminal_columns() -> int:
+    """``COLUMNS`` if set, else what the terminal says, else 80."""
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def survive_any_text() -> None:
+    """Makes the standard streams show what their encoding lacks as ``?``, and read what is none, instead of failing."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+
+
+def age_text(now_unix_ms: int, then_unix_ms: int | None) -> str:
+    """How long ago that was, in one unit; a date if it is more than a month."""
+    if not then_unix_ms:
+        return "-"
+    seconds = max(0, now_unix_ms - then_unix_ms) // 1000
+    if seconds < _MINUTE:
+        return "just now"
+    if seconds < _HOUR:
+        return f"{seconds // _MINUTE} min ago"
+    if seconds < _DAY:
+        return f"{seconds // _HOUR} h ago"
+    if seconds < 31 * _DAY:
+        return f"{seconds // _DAY} d ago"
+    return time.strftime("%Y-%m-%d", time.localtime(then_unix_ms / 1000))

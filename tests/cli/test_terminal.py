@@ -1,0 +1,35 @@
+import time
+
+import pytest
+
+from superfluid.cli.terminal import age_text
+
+NOW = 1_700_000_000_000
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("ago", "text"),
+    [
+        (-5000, "just now"),
+        (0, "just now"),
+        (MINUTE - 1, "just now"),
+        (MINUTE, "1 min ago"),
+        (HOUR - 1, "59 min ago"),
+        (HOUR, "1 h ago"),
+        (DAY - 1, "23 h ago"),
+        (DAY, "1 d ago"),
+        (31 * DAY - 1, "30 d ago"),
+    ],
+)
+def test_age_is_in_one_unit(ago: int, text: str) -> None:
+    assert age_text(NOW, NOW - ago) == text
+
+
+def test_age_over_a_month_is_a_date() -> None:
+    assert age_text(NOW, NOW - 40 * DAY) == time.strftime("%Y-%m-%d", time.localtime((NOW - 40 * DAY) / 1000))
+
+
+@pytest.mark.parametrize("then", [None, 0])
+def test_age_of_what_has_no_time_is_a_dash(then: int | None) -> None:
+    assert age_text(NOW, then) == "-"
