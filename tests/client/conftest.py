@@ -9,7 +9,7 @@ import pytest
 # The client is a distribution of its own, and not installed where the daemon's tests run.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "clients" / "python" / "src"))
 
-from superfluid_client import Client
+from superfluid_client import AsyncClient, AsyncSession, Client, Session
 from tests.client.fake_web_server import FakeWebServer
 
 
@@ -23,3 +23,21 @@ def server(tmp_path: Path) -> Iterator[FakeWebServer]:
 def client(server: FakeWebServer) -> Iterator[Client]:
     with Client(server.url, token_file=server.token_file, timeout=5.0) as client:
         yield client
+
+
+@pytest.fixture
+def async_client(server: FakeWebServer) -> Iterator[AsyncClient]:
+    client = AsyncClient(server.url, token_file=server.token_file, timeout=5.0)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def session(client: Client) -> Session:
+    """Session 3, which the fake listener does not know."""
+    return client.session_of(3)
+
+
+@pytest.fixture
+def async_session(async_client: AsyncClient) -> AsyncSession:
+    return async_client.session_of(3)

@@ -68,7 +68,8 @@ class RefusalError(Exception):
 
 class FakeWebServer:
     """``model`` makes the frames of a generation. ``between_frames`` is called before each frame but the first; a test
-    can wait in it. ``canned`` answers, if any, go out first, as (status, headers, body)."""
+    can wait in it. ``canned`` answers, if any, go out first, as (status, headers, body); ``replies`` has answers to
+    requests by their names."""
 
     def __init__(self, directory: Path) -> None:
         self.token = TOKEN
@@ -76,6 +77,7 @@ class FakeWebServer:
         self.model: Callable[[FakeSession, int], Iterator[Frame]] = say(*DEFAULT_REPLY)
         self.between_frames: Callable[[FakeSession], None] = lambda _: None
         self.canned: list[tuple[int, Json, bytes]] = []
+        self.replies: dict[str, Any] = {}
         self.sessions: dict[int, FakeSession] = {}
         self.requests: list[tuple[str, Any]] = []
         self.connections = 0
@@ -115,6 +117,8 @@ class FakeWebServer:
 
     def answer(self, request: Json) -> Any:
         ((verb, fields),) = request.items()
+        if verb in self.replies:
+            return self.replies[verb]
         try:
             return getattr(self, f"_{verb}")(fields)
         except RefusalError as error:

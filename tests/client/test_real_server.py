@@ -44,7 +44,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
 
 @pytest.fixture
 def sf(daemon: RealServer) -> Client:
-    return daemon.client
+    return daemon.sf
 
 
 def test_real_conversation_streams_and_reads_back(sf: Client) -> None:
@@ -202,7 +202,7 @@ def test_real_refusals_are_their_own_exceptions(sf: Client) -> None:
 
 def test_real_session_outlives_sigkill_and_its_client_object(tmp_path: Path) -> None:
     with RealServer(tmp_path, SCRIPT) as server:
-        session = server.client.session(Sampling(seed=3))
+        session = server.sf.session(Sampling(seed=3))
         session.user("Please babble.")
         stream = session.stream(5_000)
         for _ in range(10):
@@ -228,7 +228,7 @@ def test_example_pull_the_plug_shows_its_three_things(tmp_path: Path) -> None:
 
 
 def test_example_fanout_answers_from_warm_forks(daemon: RealServer) -> None:
-    output = run_example("fanout.py", daemon.home, "--url", daemon.client.url)
+    output = run_example("fanout.py", daemon.home, "--url", daemon.url)
     assert output.count("Rhine, Rhône, Po.") == 3
     assert " 0 tokens of the prompt" not in output
 

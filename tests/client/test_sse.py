@@ -4,9 +4,14 @@ import pytest
 from superfluid_client.sse import SseDecoder
 
 
-def decode(content: bytes) -> list[str]:
+def decode(*pieces: bytes) -> list[str]:
     decoder = SseDecoder()
-    return [data for line in content.splitlines(keepends=True) if (data := decoder.take_line(line)) is not None]
+    events = []
+    for piece in pieces:
+        decoder.feed(piece)
+        while (data := decoder.next_event()) is not None:
+            events.append(data)
+    return events
 
 
 def test_decoder_data_lines_are_events() -> None:
@@ -32,3 +37,10 @@ def test_decoder_event_without_its_blank_line_is_not_handed_out() -> None:
 def test_decoder_bytes_that_are_no_utf8_raise() -> None:
     with pytest.raises(ValueError, match="utf-8"):
         decode(b"data: \xff\n\n")
+
+
+def test_decoder_pieces_may_be_cut_anywhere() -> None:
+    content = 'data: {"a":"é"}\r\n\r\n: x\n\ndata: b\n\n'.encode()
+    for size in range(1, len(content)):
+        pieces = [content[start : start + size] for start in range(0, len(content), size)]
+        assert decode(*pieces) == ['{"a":"é"}', "b"]

@@ -152,7 +152,7 @@ def test_cancel_of_an_idle_session_is_false(session: Session) -> None:
 
 def test_stream_of_an_unknown_session_is_refused(client: Client) -> None:
     with pytest.raises(UnknownSession):
-        Session(client, 99).generate(64)
+        client.session_of(99).generate(64)
 
 
 def test_stream_waits_for_a_model_that_is_loading(server: FakeWebServer, session: Session) -> None:
@@ -163,9 +163,9 @@ def test_stream_waits_for_a_model_that_is_loading(server: FakeWebServer, session
 
 def test_stream_of_a_model_that_loads_for_too_long_is_refused(server: FakeWebServer, session: Session) -> None:
     server.refusals_while_loading = 1_000
-    session.client.timeout_seconds = 0.05
+    hasty = Client(server.url, token_file=server.token_file, timeout=0.05)
     with pytest.raises(ModelLoading):
-        session.generate(64)
+        hasty.session_of(session.id).generate(64)
 
 
 def test_stream_that_is_refused_leaves_the_last_reply(server: FakeWebServer, session: Session) -> None:

@@ -15,8 +15,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from superfluid_client import Client, Reply, Sampling, Session, SuperfluidError
-from superfluid_client.client import DEFAULT_URL
+from superfluid_client import DEFAULT_URL, Client, Reply, Sampling, Session, SuperfluidError
 
 WIDTH = 76
 COLORS = ("\033[36m", "\033[33m", "\033[35m", "\033[32m", "\033[34m", "\033[31m")

@@ -8,6 +8,10 @@ for chunk in session.stream(max_tokens=256):
     print(chunk.text, end="", flush=True)
 """
 
+from superfluid_client.async_client import DEFAULT_URL, AsyncClient
+from superfluid_client.async_session import AsyncSession
+from superfluid_client.async_stream import AsyncReplyStream
+from superfluid_client.async_watch import AsyncWatch
 from superfluid_client.client import Client
 from superfluid_client.errors import (
     ConnectionLost,
@@ -15,22 +19,40 @@ from superfluid_client.errors import (
     GenerationFailed,
     ModelLoading,
     NothingInFlight,
+    PermissionPending,
     RequestRefused,
+    ServerStopping,
     ServerUnreachable,
     SessionBusy,
+    SessionPurged,
     SuperfluidError,
     Throttled,
     Unauthorized,
     UnexpectedReply,
     UnknownSession,
+    VersionConflict,
 )
-from superfluid_client.parameters import Drop, QosClass, RebaseEdit, Replace, Role, Sampling
+from superfluid_client.parameters import (
+    BlockKind,
+    Drop,
+    PurgeMode,
+    QosClass,
+    RebaseEdit,
+    Replace,
+    Role,
+    Sampling,
+    ToolOutcome,
+)
 from superfluid_client.records import (
+    CallState,
     Channel,
     Chunk,
+    Completion,
     Event,
     Finish,
     Inspection,
+    LedgerEntry,
+    MediaSweep,
     Message,
     Reply,
     SessionSummary,
@@ -40,11 +62,20 @@ from superfluid_client.records import (
 from superfluid_client.session import Session
 from superfluid_client.stream import ReplyStream
 from superfluid_client.version import __version__
+from superfluid_client.watch import Watch
 
 __all__ = [
+    "DEFAULT_URL",
+    "AsyncClient",
+    "AsyncReplyStream",
+    "AsyncSession",
+    "AsyncWatch",
+    "BlockKind",
+    "CallState",
     "Channel",
     "Chunk",
     "Client",
+    "Completion",
     "ConnectionLost",
     "Drop",
     "Event",
@@ -52,9 +83,13 @@ __all__ = [
     "Forbidden",
     "GenerationFailed",
     "Inspection",
+    "LedgerEntry",
+    "MediaSweep",
     "Message",
     "ModelLoading",
     "NothingInFlight",
+    "PermissionPending",
+    "PurgeMode",
     "QosClass",
     "RebaseEdit",
     "Replace",
@@ -63,16 +98,21 @@ __all__ = [
     "RequestRefused",
     "Role",
     "Sampling",
+    "ServerStopping",
     "ServerUnreachable",
     "Session",
     "SessionBusy",
+    "SessionPurged",
     "SessionSummary",
     "SuperfluidError",
     "Throttled",
     "ToolCall",
+    "ToolOutcome",
     "TreeNode",
     "Unauthorized",
     "UnexpectedReply",
     "UnknownSession",
+    "VersionConflict",
+    "Watch",
     "__version__",
 ]

@@ -1,11 +1,9 @@
 """Puts a reply together from the frames of ``/web/stream``. Pure."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from superfluid_client.records import Channel, Chunk, ChunkKind, Event, Finish, Reply, ToolCall
-
-_SHOWN: Final[Mapping[int, ChunkKind]] = {Channel.TEXT: "text", Channel.REASONING: "reasoning"}
+from superfluid_client.records import SHOWN_CHANNELS, Channel, Chunk, Event, Finish, Reply, ToolCall
 
 
 class ReplyAssembler:
@@ -56,7 +54,7 @@ class ReplyAssembler:
         if event.kind == "Generated":
             self._tokens += len(event.fields["span"])
             channel, text = event.fields["channel"], event.fields["text"]
-            if channel in _SHOWN:
+            if channel in SHOWN_CHANNELS:
                 before = self._committed_characters
                 self._committed_characters += len(text)
                 self.events.append(event)
@@ -91,5 +89,5 @@ class ReplyAssembler:
 def _news(channel: int, text: str, before: int, shown: int) -> Chunk | None:
     """The part of ``text``, which begins at character ``before``, that lies behind character ``shown``."""
     fresh = text[max(shown - before, 0) :]
-    kind = _SHOWN.get(channel)
+    kind = SHOWN_CHANNELS.get(channel)
     return Chunk(kind, fresh) if kind is not None and fresh else None

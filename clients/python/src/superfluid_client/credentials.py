@@ -1,6 +1,8 @@
-"""The token of the web listener: given, or read from the file that the daemon writes anew at every start."""
+"""What opens a daemon's doors: the web listener's token, given or read from the file that the daemon writes anew at
+every start; the unix socket's path."""
 
 import os
+import sys
 from pathlib import Path
 
 from superfluid_client.errors import Unauthorized
@@ -8,8 +10,28 @@ from superfluid_client.errors import Unauthorized
 
 def default_token_file() -> Path:
     """``web-token`` in the sessions directory under ``$SUPERFLUID_HOME``, which is ``~/.superfluid`` if not set."""
+    return _home() / "sessions" / "web-token"
+
+
+def default_socket(token_file: str | os.PathLike[str] | None = None) -> Path:
+    """The socket of the daemon that wrote ``token_file`` (default: the usual one), if it was started with no other: it
+    lies beside the sessions directory, or where the daemon puts it if that path is too long for a socket."""
+    home = _home() if token_file is None else Path(token_file).expanduser().absolute().parent.parent
+    path = home / "superfluid.sock"
+    if _is_short_enough(path):
+        return path
+    name = f"superfluid-{os.getuid()}.sock"
+    moved = Path(os.environ.get("TMPDIR") or "/tmp") / name
+    return moved if _is_short_enough(moved) else Path("/tmp") / name
+
+
+def _home() -> Path:
     home = os.environ.get("SUPERFLUID_HOME", "").strip()
-    return (Path(home) if home else Path("~/.superfluid")).expanduser() / "sessions" / "web-token"
+    return (Path(home) if home else Path("~/.superfluid")).expanduser()
+
+
+def _is_short_enough(path: Path) -> bool:
+    return len(os.fsencode(path)) < (104 if sys.platform == "darwin" else 108)
 
 
 class TokenSource:

@@ -4,8 +4,12 @@ SuperfluidError
 ├── RequestRefused          the daemon answered Err: the request, or the session's state, must change
 │   ├── SessionBusy         a generation is in flight on the session
 │   ├── UnknownSession      no session has that id
+│   │   └── SessionPurged   the one that had it was purged
 │   ├── NothingInFlight     Cancel on an idle session
-│   └── ModelLoading        the daemon was started a moment ago; sessions wait for it by themselves
+│   ├── VersionConflict     somebody else changed the session's metadata, or purged it, in between
+│   ├── PermissionPending   a permission request must be answered before the session may generate
+│   ├── ModelLoading        the daemon was started a moment ago; sessions wait for it by themselves
+│   └── ServerStopping      the daemon is about to end, and takes no more requests
 ├── GenerationFailed        a reply broke off with an error; what was committed is in the log
 ├── Unauthorized (401)      the token is wrong, or there is none to read
 ├── Forbidden (403)         the request looks like another site's
@@ -33,15 +37,31 @@ class SessionBusy(RequestRefused):
 
 
 class UnknownSession(RequestRefused):
-    """There never was one with that id."""
+    """There never was one with that id, or it is gone."""
+
+
+class SessionPurged(UnknownSession):
+    """It was purged. Its id is never used again."""
 
 
 class NothingInFlight(RequestRefused):
     """There is no generation to cancel."""
 
 
+class VersionConflict(RequestRefused):
+    """The expected version or generation is not the session's own. Look at it again, then decide."""
+
+
+class PermissionPending(RequestRefused):
+    """Answer it with ``Session.respond_permission``."""
+
+
 class ModelLoading(RequestRefused):
     """What needs the model has to wait until it is loaded."""
+
+
+class ServerStopping(RequestRefused):
+    """The request had no effect. Another daemon may come up soon."""
 
 
 class GenerationFailed(SuperfluidError):
@@ -59,8 +79,8 @@ class Forbidden(SuperfluidError):
 class Throttled(SuperfluidError):
     """Completions are metered."""
 
-    def __init__(self, message: str, retry_after_seconds: float) -> None:
-        super().__init__(message)
+    def __init__(self, retry_after_seconds: float, message: str | None = None) -> None:
+        super().__init__(message or f"too many completions: try again in {retry_after_seconds:g} s")
         self.retry_after_seconds = retry_after_seconds
 
 
@@ -80,8 +100,13 @@ class UnexpectedReply(SuperfluidError):
 _REFUSALS: tuple[tuple[str, type[RequestRefused]], ...] = (
     (" is generating;", SessionBusy),
     ("unknown session", UnknownSession),
+    (" was purged", SessionPurged),
     ("no generation in flight", NothingInFlight),
+    (" has metadata version ", VersionConflict),
+    (" has generation ", VersionConflict),
+    (" waits for a permission", PermissionPending),
     ("is still loading", ModelLoading),
+    ("server is shutting down", ServerStopping),
 )
 
 

@@ -24,6 +24,32 @@ class QosClass(enum.IntEnum):
     BACKGROUND_AGENT = 3
 
 
+class BlockKind(enum.IntEnum):
+    """What a block of structured content holds."""
+
+    FILE_DIFF = 1
+    ARTIFACT = 2
+    CITATION = 3
+    PROGRESS = 4
+    DIAGNOSTIC = 5
+    WORKSPACE_REF = 6
+    IMAGE = 7
+
+
+class ToolOutcome(enum.IntEnum):
+    """How a call ended that has no result."""
+
+    FAILED = 1
+    CANCELLED = 2
+
+
+class PurgeMode(enum.StrEnum):
+    """What becomes of the sessions that were forked from a purged one: they go with it, or live on without a parent."""
+
+    CASCADE = "Cascade"
+    REROOT = "Reroot"
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How a session's tokens are drawn; fixed when the session is made.

@@ -8,7 +8,7 @@ import enum
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from superfluid_client.parameters import QosClass, Sampling
 
@@ -38,7 +38,26 @@ class Channel(enum.IntEnum):
     TOOL_CALL = 2
 
 
+class CallState(enum.IntEnum):
+    """How a tool call stands. ``OPEN`` and ``CANCEL_REQUESTED`` wait for a result; the last one was cancelled, and had
+    an effect all the same."""
+
+    OPEN = 0
+    CANCEL_REQUESTED = 1
+    SUCCEEDED = 2
+    FAILED = 3
+    CANCELLED = 4
+    EXPIRED = 5
+    CANCELLED_WITH_EFFECT = 6
+
+    @property
+    def is_open(self) -> bool:
+        return self in (CallState.OPEN, CallState.CANCEL_REQUESTED)
+
+
 ChunkKind = Literal["text", "reasoning"]
+SHOWN_CHANNELS: Final[Mapping[int, ChunkKind]] = {Channel.TEXT: "text", Channel.REASONING: "reasoning"}
+"""The channels whose text is a reply's; a tool call is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +85,61 @@ class ToolCall:
                 f"the arguments of {self.name} are no JSON object: {self.arguments}"
             )
         return value
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """A tool call, and how it stands.
+
+    ``is_cancel_requested`` stays true. A call with a lease must be answered before ``lease_deadline_unix_ms``.
+    ``late_effects`` counts results that came when the call had ended; the model never saw them.
+    """
+
+    call: ToolCall
+    state: CallState
+    is_cancel_requested: bool
+    lease_deadline_unix_ms: int | None
+    late_effects: int
+
+    @classmethod
+    def from_json(cls, call_id: int, entry: Mapping[str, Any]) -> Self:
+        return cls(
+            call=ToolCall(call_id, entry["name"], entry["arguments"]),
+            state=CallState(entry["state"]),
+            is_cancel_requested=entry["cancel_requested"],
+            lease_deadline_unix_ms=entry.get("lease_deadline_unix_ms"),
+            late_effects=entry["late_effects"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What the model would put between a prefix and a suffix.
+
+    ``is_cached``: the same was asked before. ``is_expired``: it took too long, and there is no text.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    is_cached: bool
+    is_expired: bool
+
+    @classmethod
+    def from_json(cls, completion: Mapping[str, Any]) -> Self:
+        return cls(
+            text=completion["text"],
+            tokens=tuple(completion["tokens"]),
+            is_cached=completion["cached"],
+            is_expired=completion["expired"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MediaSweep:
+    """How many files of the pool are shown by some session, and how many were deleted because they are not."""
+
+    kept: int
+    removed: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,15 @@
-"""HTTP to the web listener: kept-alive connections, the token's headers, statuses turned into exceptions.
+"""Requests to the web listener: kept-alive connections, the token's headers, statuses turned into exceptions.
 
-This is the one module that knows ``http.client``. Any number of threads may use a transport at the same time: each
-request has a connection of its own while it lasts.
+Any number of threads, or of tasks, may use a transport at the same time: each request has a connection of its own
+while it lasts.
 """
 
-import http.client
 import json
-import socket
 import time
 import urllib.parse
 from collections import deque
 from http import HTTPStatus
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from superfluid_client.credentials import TokenSource
 from superfluid_client.errors import (
@@ -25,63 +22,77 @@ from superfluid_client.errors import (
     UnexpectedReply,
     refusal,
 )
+from superfluid_client.http1 import Head, HttpConnection, MalformedHttpError
+from superfluid_client.network import Network
 from superfluid_client.sse import SseDecoder
 
+DEFAULT_PORT = 80
 # Servers close idle connections after a few seconds; one that is about to be closed is not worth the risk.
 _LONGEST_IDLE_SECONDS = 3.0
 _MOST_IDLE_CONNECTIONS = 32
 # A living stream says at least something every 15 s, be it a comment.
 _LONGEST_SILENCE_SECONDS = 60.0
+_LONGEST_HEALTH_SECONDS = 5.0
 _LONGEST_ERROR_CHARACTERS = 200
 
 
 class WebTransport:
     """Posts JSON to one listener."""
 
-    def __init__(self, url: str, tokens: TokenSource, timeout_seconds: float) -> None:
+    def __init__(self, url: str, tokens: TokenSource, timeout_seconds: float, network: Network) -> None:
         """Raises ValueError if ``url`` is no plain ``http://`` address."""
         parts = urllib.parse.urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
             raise ValueError(f"the server's address looks like http://127.0.0.1:8460, not {url!r}")
-        self._host, self._port = parts.hostname, parts.port
+        self._address = parts.hostname, parts.port or DEFAULT_PORT
+        self._host = parts.netloc.rpartition("@")[2]
         self._base = parts.path.rstrip("/")
         self._tokens = tokens
         self._timeout_seconds = timeout_seconds
+        self._network = network
         # Appending to a deque and popping from it are atomic.
-        self._idle: deque[tuple[http.client.HTTPConnection, float]] = deque()
+        self._idle: deque[tuple[HttpConnection, float]] = deque()
 
-    def post(self, path: str, body: Any, *, can_repeat: bool) -> Any:
+    async def post(self, path: str, body: Any, *, can_repeat: bool) -> Any:
         """The JSON that answers ``body``, in one piece.
 
         ``can_repeat`` says that a request may be sent twice if the first connection dies before any answer. Raises
         Unauthorized, Forbidden, Throttled, RequestRefused, ServerUnreachable, ConnectionLost and UnexpectedReply.
         """
-        with self.open(path, body, timeout_seconds=self._timeout_seconds, can_repeat=can_repeat) as exchange:
-            content = exchange.read()
+        exchange = await self.open(path, body, timeout_seconds=self._timeout_seconds, can_repeat=can_repeat)
+        try:
+            content = await exchange.read()
+        finally:
+            exchange.close()
         return _json(content)
 
-    def open(self, path: str, body: Any, *, timeout_seconds: float, can_repeat: bool) -> "Exchange":
+    async def open(self, path: str, body: Any, *, timeout_seconds: float, can_repeat: bool) -> "Exchange":
         """Sends ``body`` and returns without waiting for the answer. Raises Unauthorized and ServerUnreachable."""
         content = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
         exchange = Exchange(self, path, content, timeout_seconds, can_repeat=can_repeat)
-        exchange.send()
+        try:
+            await exchange.send()
+        except BaseException:
+            exchange.close()
+            raise
         return exchange
 
-    def stream(self, path: str, body: Any) -> "Exchange":
+    async def stream(self, path: str, body: Any) -> "Exchange":
         """As ``open``, for an answer that comes bit by bit: the time limit is for the silence between two bits."""
         silence = max(self._timeout_seconds, _LONGEST_SILENCE_SECONDS)
-        return self.open(path, body, timeout_seconds=silence, can_repeat=False)
+        return await self.open(path, body, timeout_seconds=silence, can_repeat=False)
 
-    def is_healthy(self) -> bool:
+    async def is_healthy(self) -> bool:
         """Whether the listener answers."""
         try:
-            connection, _ = self.connect(min(self._timeout_seconds, 5.0), is_fresh=True)
+            timeout_seconds = min(self._timeout_seconds, _LONGEST_HEALTH_SECONDS)
+            connection, _ = await self.connect(timeout_seconds, is_fresh=True)
             try:
-                connection.request("GET", f"{self._base}/web/health")
-                return connection.getresponse().status == HTTPStatus.OK
+                await connection.send("GET", f"{self._base}/web/health", {})
+                return (await connection.read_head()).status == HTTPStatus.OK
             finally:
                 connection.close()
-        except (OSError, http.client.HTTPException, ServerUnreachable):
+        except (OSError, MalformedHttpError, ServerUnreachable):
             return False
 
     def close(self) -> None:
@@ -92,6 +103,7 @@ class WebTransport:
     # ---- for exchanges
 
     def headers(self) -> dict[str, str]:
+        """Raises Unauthorized."""
         token = self._tokens.token()
         return {
             "Content-Type": "application/json",
@@ -100,33 +112,32 @@ class WebTransport:
         }
 
     def has_other_token(self, headers: dict[str, str]) -> bool:
+        """Whether the token was changed since ``headers`` were made. Raises Unauthorized."""
         return self._tokens.renewed(headers["X-Superfluid-CSRF"])
 
     def target(self, path: str) -> str:
         return self._base + path
 
-    def connect(self, timeout_seconds: float, *, is_fresh: bool) -> tuple[http.client.HTTPConnection, bool]:
+    async def connect(self, timeout_seconds: float, *, is_fresh: bool) -> tuple[HttpConnection, bool]:
         """A connection, and whether it served before. Raises ServerUnreachable."""
         while not is_fresh:
             try:
                 connection, since = self._idle.pop()
             except IndexError:
                 break
-            if time.monotonic() - since < _LONGEST_IDLE_SECONDS and _is_quiet(connection):
-                connection.sock.settimeout(timeout_seconds)
+            if time.monotonic() - since < _LONGEST_IDLE_SECONDS and connection.can_serve_again:
+                connection.timeout_seconds = timeout_seconds
                 return connection, True
             connection.close()
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_seconds)
         try:
-            connection.connect()
+            link = await self._network.connect(self._address, timeout_seconds)
         except OSError as error:
-            connection.close()
-            address = f"{self._host}:{connection.port}"
-            raise ServerUnreachable(f"no server answers at {address}: {error.strerror or error}") from error
-        return connection, False
+            raise ServerUnreachable(f"no server answers at {self._host}: {error.strerror or error}") from error
+        return HttpConnection(link, self._host, timeout_seconds), False
 
-    def give_back(self, connection: http.client.HTTPConnection) -> None:
-        if len(self._idle) < _MOST_IDLE_CONNECTIONS:
+    def give_back(self, connection: HttpConnection) -> None:
+        """Keeps a connection for the next request if it can serve one."""
+        if len(self._idle) < _MOST_IDLE_CONNECTIONS and connection.can_serve_again:
             self._idle.append((connection, time.monotonic()))
         else:
             connection.close()
@@ -144,53 +155,46 @@ class Exchange:
         self._timeout_seconds = timeout_seconds
         self._can_repeat = can_repeat
         self._headers: dict[str, str] = {}
-        self._connection: http.client.HTTPConnection | None = None
+        self._connection: HttpConnection | None = None
         self._is_reused = False
-        self._socket: socket.socket | None = None
-        self._response: http.client.HTTPResponse | None = None
+        self._has_head = False
         self._sse = SseDecoder()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def send(self, *, is_fresh: bool = False) -> None:
+    async def send(self, *, is_fresh: bool = False) -> None:
         """Puts the request on a connection. Raises Unauthorized, ServerUnreachable and ConnectionLost."""
         self._headers = self._transport.headers()
-        self._connection, self._is_reused = self._transport.connect(self._timeout_seconds, is_fresh=is_fresh)
-        self._socket = self._connection.sock
+        connection, self._is_reused = await self._transport.connect(self._timeout_seconds, is_fresh=is_fresh)
+        self._connection = connection
         try:
-            self._connection.request("POST", self._transport.target(self._path), self._content, self._headers)
-        except (OSError, http.client.HTTPException) as error:
-            self._repeat_or_raise(error)
+            await connection.send("POST", self._transport.target(self._path), self._headers, self._content)
+        except OSError as error:
+            await self._repeat_or_raise(error)
 
-    def read(self) -> bytes:
+    async def read(self) -> bytes:
         """The whole body of the answer."""
         try:
-            content = self._answer().read()
-        except (OSError, http.client.HTTPException) as error:
+            connection = await self._answer()
+            content = await _read_all(connection)
+        except (OSError, MalformedHttpError) as error:
             raise self._lost(error) from error
         self._release()
         return content
 
-    def next_event(self) -> str | None:
+    async def next_event(self) -> str | None:
         """The data of the next server-sent event; waits for it. ``None`` at the end, be it a proper one or not.
 
         Raises what ``WebTransport.post`` raises.
         """
         try:
-            response = self._answer()
-            while line := response.readline():
-                if not line.endswith(b"\n"):
-                    raise http.client.IncompleteRead(line)
-                data = self._sse.take_line(line)
-                if data is not None:
-                    return data
-        except (OSError, http.client.HTTPException) as error:
+            connection = await self._answer()
+            while (event := self._sse.next_event()) is None:
+                piece = await connection.read_piece()
+                if not piece:
+                    break
+                self._sse.feed(piece)
+            else:
+                return event
+        except (OSError, MalformedHttpError) as error:
             raise self._lost(error) from error
         except UnicodeDecodeError as error:
             self.close()
@@ -200,57 +204,57 @@ class Exchange:
 
     def set_timeout(self, seconds: float) -> None:
         """The longest wait of the reads that follow."""
-        if self._connection is not None and self._socket is not None:
-            # Not the connection's own attribute: it lets go of a socket that the server will close.
-            self._socket.settimeout(seconds)
+        if self._connection is not None:
+            self._connection.timeout_seconds = seconds
 
     def close(self) -> None:
         """Hangs up, unless the answer was read to its end. The daemon ends a generation whose stream is hung up on."""
         connection, self._connection = self._connection, None
-        response, self._response = self._response, None
-        if response is not None:
-            response.close()
         if connection is not None:
             connection.close()
 
     # ----
 
-    def _answer(self) -> http.client.HTTPResponse:
-        """The answer's head was good; else raises what its status means."""
-        if self._response is not None:
-            return self._response
-        response = self._receive()
-        if response.status == HTTPStatus.UNAUTHORIZED and self._transport.has_other_token(self._headers):
-            # The daemon was started anew. A request without the right token had no effect, so it may be sent again.
-            self.close()
-            self.send()
-            response = self._receive()
-        self._response = response
-        if response.status != HTTPStatus.OK:
-            content = response.read()
-            self._release()
-            raise _status_error(response, content)
-        return response
+    async def _answer(self) -> HttpConnection:
+        """The connection to read the body from: the answer's head was good. Else raises what its status means."""
+        if not self._has_head:
+            head = await self._receive_head()
+            if head.status == HTTPStatus.UNAUTHORIZED and self._transport.has_other_token(self._headers):
+                # The daemon was started anew. A request without the right token had no effect, so it may be sent again.
+                self.close()
+                await self.send()
+                head = await self._receive_head()
+            self._has_head = True
+            if head.status != HTTPStatus.OK:
+                content = await _read_all(self._open_connection())
+                self._release()
+                raise _status_error(head, content)
+        return self._open_connection()
 
-    def _receive(self) -> http.client.HTTPResponse:
+    async def _receive_head(self) -> Head:
+        try:
+            return await self._open_connection().read_head()
+        except OSError as error:
+            await self._repeat_or_raise(error)
+            return await self._open_connection().read_head()
+
+    def _open_connection(self) -> HttpConnection:
         if self._connection is None:
             raise ConnectionLost("the exchange was closed")
-        try:
-            return self._connection.getresponse()
-        except (OSError, http.client.HTTPException) as error:
-            self._repeat_or_raise(error)
-            return self._connection.getresponse()
+        return self._connection
 
-    def _repeat_or_raise(self, error: Exception) -> None:
+    async def _repeat_or_raise(self, error: OSError) -> None:
         """Once more on a fresh connection, if the kept one had died and a repetition does no harm."""
         is_stale = self._is_reused and not isinstance(error, TimeoutError)
         if not (is_stale and self._can_repeat):
             raise self._lost(error) from error
         self.close()
-        self.send(is_fresh=True)
+        await self.send(is_fresh=True)
 
-    def _lost(self, error: Exception) -> ConnectionLost:
+    def _lost(self, error: Exception) -> SuperfluidError:
         self.close()
+        if isinstance(error, MalformedHttpError):
+            return UnexpectedReply(f"the server does not speak HTTP as it should: {error}")
         if isinstance(error, TimeoutError):
             return ConnectionLost(f"the server was silent for {self._timeout_seconds:g} s")
         return ConnectionLost(f"the connection broke: {str(error) or type(error).__name__}")
@@ -258,37 +262,31 @@ class Exchange:
     def _release(self) -> None:
         """The answer is read: its connection can serve the next request, unless the server closes it."""
         connection, self._connection = self._connection, None
-        if connection is not None and connection.sock is not None:
+        if connection is not None:
             self._transport.give_back(connection)
 
 
-def _is_quiet(connection: http.client.HTTPConnection) -> bool:
-    """Whether an idle connection is still open. One that can be read was closed, or has something nobody asked for."""
-    try:
-        connection.sock.setblocking(False)
-        connection.sock.recv(1)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
+async def _read_all(connection: HttpConnection) -> bytes:
+    content = bytearray()
+    while piece := await connection.read_piece():
+        content += piece
+    return bytes(content)
 
 
-def _status_error(response: http.client.HTTPResponse, content: bytes) -> SuperfluidError:
+def _status_error(head: Head, content: bytes) -> SuperfluidError:
     try:
         body = json.loads(content)
     except ValueError:
         body = None
     message = _error_message(body)
-    text = message or f"HTTP {response.status} {response.reason}: {content[:_LONGEST_ERROR_CHARACTERS]!r}"
-    match response.status:
+    text = message or f"HTTP {head.status} {head.reason}: {content[:_LONGEST_ERROR_CHARACTERS]!r}"
+    match head.status:
         case HTTPStatus.UNAUTHORIZED:
             return Unauthorized(text)
         case HTTPStatus.FORBIDDEN:
             return Forbidden(text)
         case HTTPStatus.TOO_MANY_REQUESTS:
-            seconds = _retry_after_seconds(body, response.getheader("Retry-After"))
-            return Throttled(message or f"too many completions: try again in {seconds:g} s", seconds)
+            return Throttled(_retry_after_seconds(body, head.headers.get("retry-after")), message)
     # A request that the daemon cannot read is refused with 400 and a reason.
     return UnexpectedReply(text) if message is None else refusal(message)
 
