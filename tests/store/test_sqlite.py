@@ -13,6 +13,8 @@ from superfluid.errors import DamagedRecordError, StoreError, StoreUnavailableEr
 from superfluid.store.directory import SessionsDirectory
 from superfluid.store.interface import (
     AddEvents,
+    BeginErasure,
+    CopyInherited,
     EraseSession,
     ForgetSession,
     Origin,
@@ -22,6 +24,7 @@ from superfluid.store.interface import (
     StoredEvent,
     Write,
 )
+from superfluid.store.schema import STEPS
 from superfluid.store.sqlite import SqliteStore
 
 
@@ -275,6 +278,113 @@ def test_erased_session_leaves_no_byte_behind(path: Path) -> None:
     assert store.row(1) is None
     store.close()
     assert all(marker not in file.read_bytes() for file in path.parent.iterdir())
+
+
+def purged(store: SqliteStore, session: int, *, events: int, shared_events: int = 0, end: int | None = None) -> None:
+    row = SessionRow(id=session, events=events, is_purged=True, title="t", parent=1, base=1)
+    assert commit(store, PutSession(row), BeginErasure(session, shared_events, end)) is None
+
+
+def test_erasure_that_has_begun_is_known_until_it_has_ended_also_behind_a_restart(path: Path) -> None:
+    store = SqliteStore(path)
+    for session in (1, 2, 3):
+        root(store, session, 4)
+    purged(store, 2, events=4, shared_events=2, end=3)
+    purged(store, 3, events=4)
+    store.close()
+    again = SqliteStore(path)
+    assert again.erasing() == [BeginErasure(2, 2, 3), BeginErasure(3, 0, None)]
+    assert commit(again, EraseSession(2)) is None
+    assert again.erasing() == [BeginErasure(3, 0, None)]
+    assert again.events(2, 3) == [event(3)], "what says nothing stays"
+    with pytest.raises(DamagedRecordError, match="missing"):
+        again.events(2)
+    assert commit(again, EraseSession(3)) is None
+    assert (again.erasing(), again.events(3)) == ([], [])
+    row = again.row(2)
+    assert row is not None
+    assert (row.is_purged, row.title, row.parent, row.base) == (True, None, None, None)
+    again.close()
+
+
+def test_erasure_has_not_ended_until_the_disk_has_taken_all_of_it(path: Path) -> None:
+    disk = FaultyDisk("store-erasure")
+    store = SqliteStore(path, vfs=disk.name)
+    root(store, 1, 4)
+    purged(store, 1, events=4)
+    failures = 0
+    error: SuperfluidError | None = StoreUnavailableError("not tried")
+    while error is not None:
+        with disk.break_with(apsw.IOError, after=failures):
+            error = commit(store, EraseSession(1))
+        if error is not None:
+            failures += 1
+            assert isinstance(error, StoreUnavailableError)
+            assert store.erasing() == [BeginErasure(1, 0, None)]
+    assert failures > 5
+    assert store.erasing() == []
+    store.close()
+    disk.close()
+
+
+def test_copies_of_what_was_inherited_stand_for_the_base(store: SqliteStore) -> None:
+    root(store, 1, 6)
+    fork(store, 2, 1, 4, 3)
+    fork(store, 3, 2, 6, 1)
+    before = {session: store.events(session) for session in (2, 3)}
+    commit(store, PutPrefix(b"early", 1, 3), PutPrefix(b"late", 1, 5), PutPrefix(b"own", 2, 6))
+    inherited = tuple(store.events(2, 0, 4))
+    row = SessionRow(id=2, fork_at=4, events=7)
+    assert commit(store, CopyInherited(2, inherited), PutSession(row), EraseSession(1)) is None
+    assert {session: store.events(session) for session in (2, 3)} == before
+    assert store.prefix([b"early"]) == PutPrefix(b"early", 2, 3)
+    assert store.prefix([b"late"]) is None
+    assert store.prefix([b"own"]) == PutPrefix(b"own", 2, 6)
+
+
+def test_descendants_are_listed_behind_their_own(store: SqliteStore) -> None:
+    root(store, 1, 4)
+    for session, base in ((2, 1), (3, 1), (4, 2), (5, 2), (6, 3), (7, 4)):
+        fork(store, session, base, 2, 1)
+    root(store, 8, 1, parent=5)
+    root(store, 9, 1, parent=1, is_purged=True)
+    root(store, 10, 1)
+    assert [row.id for row in store.descendants(1)] == [7, 4, 8, 5, 2, 6, 3]
+    assert [row.id for row in store.descendants(2)] == [7, 4, 8, 5]
+    assert store.descendants(10) == []
+
+
+def test_store_of_an_earlier_version_is_cleaned_when_it_is_brought_forward(path: Path) -> None:
+    """Its pages may have leftovers of what was dropped before pages were cleaned."""
+    raw = apsw.Connection(str(path))
+    raw.execute(STEPS[0])
+    raw.execute("INSERT INTO store VALUES ('store_id', x'00112233445566778899aabbccddeeff'), ('start', 0)")
+    raw.execute("PRAGMA user_version = 1")
+    for session in range(1, 41):
+        raw.execute("INSERT INTO event VALUES (?, 0, 1, 1, ?, 0)", (session, b"LEFTOVER-%d " % session * 40))
+    raw.execute("DELETE FROM event WHERE session % 2")
+    raw.close()
+    assert b"LEFTOVER-7 " in path.read_bytes()
+    store = SqliteStore(path)
+    assert (store.erasing(), store.start) == ([], 1)
+    data = path.read_bytes() + path.with_name("sessions.db-wal").read_bytes()
+    assert b"LEFTOVER-7 " not in data
+    assert b"LEFTOVER-8 " in data
+    store.close()
+
+
+def test_log_is_moved_into_the_file_now_and_then_and_is_gone_behind_a_clean_end(path: Path) -> None:
+    store = SqliteStore(path)
+    log = path.with_name("sessions.db-wal")
+    for session in range(1, 1000):
+        root(store, session, 1)
+        commit(store, AddEvents(session, (event(1, b"x" * 20_000),)))
+    assert 0 < log.stat().st_size < 16 * 1024 * 1024
+    store.close()
+    assert not log.exists()
+    again = SqliteStore(path)
+    assert len(again.rows()) == 999
+    again.close()
 
 
 def test_session_ids_are_never_reused_even_after_the_last_is_forgotten(path: Path) -> None:

@@ -80,8 +80,33 @@ class PutPrefix(Struct, frozen=True):
     at_event: int
 
 
+class CopyInherited(Struct, frozen=True):
+    """Give a session its own copies of the events it inherits, all of them: it will not need its base any more.
+
+    What is known of its base's conversations up to there is known of the session from then on.
+    """
+
+    session: int
+    events: tuple[StoredEvent, ...]
+
+
+class BeginErasure(Struct, frozen=True):
+    """Note that a purged session is to be erased, so that this is finished whatever happens.
+
+    Its first ``shared_events`` events stay with others: those it inherited from, or that had inherited them from it.
+    From event ``content_end`` on nothing is said (``None``: there is no such event).
+    """
+
+    session: int
+    shared_events: int
+    content_end: int | None
+
+
 class EraseSession(Struct, frozen=True):
-    """Overwrite everything stored of a session but its row."""
+    """Overwrite what is stored of a session, but for events without content; its row forgets title and lineage.
+
+    Ends what ``BeginErasure`` began, once no file of the store holds a trace.
+    """
 
     session: int
 
@@ -92,7 +117,7 @@ class ForgetSession(Struct, frozen=True):
     session: int
 
 
-Write = PutSession | AddEvents | PutPrefix | EraseSession | ForgetSession
+Write = PutSession | AddEvents | PutPrefix | CopyInherited | BeginErasure | EraseSession | ForgetSession
 Batch = Sequence[Write]
 CommitCallback = Callable[[Sequence[SuperfluidError | None]], None]
 
@@ -153,6 +178,14 @@ class SessionStore(Protocol):
 
     def children(self, session: int) -> list[SessionRow]:
         """Live sessions whose ``parent`` or ``base`` is ``session``."""
+        ...
+
+    def descendants(self, session: int) -> list[SessionRow]:
+        """Live sessions that go back to ``session`` by ``parent`` or ``base``, each behind its own descendants."""
+        ...
+
+    def erasing(self) -> list[BeginErasure]:
+        """The erasures that have begun and not ended, by session."""
         ...
 
     def events(self, session: int, first: int = 0, end: int | None = None) -> list[StoredEvent]:

@@ -51,7 +51,16 @@ STEPS: tuple[str, ...] = (
     ) WITHOUT ROWID;
     CREATE INDEX prefix_session ON prefix (session);
     """,
+    """
+    CREATE TABLE erasure (
+        session INTEGER PRIMARY KEY,
+        shared_events INTEGER NOT NULL,
+        content_end INTEGER
+    );
+    """,
 )
+# Stores below this version have pages with leftovers of what was erased (see ``store/page.py``).
+_CLEAN_SINCE = 2
 
 
 def migrate(connection: apsw.Connection) -> None:
@@ -65,9 +74,23 @@ def migrate(connection: apsw.Connection) -> None:
         )
     if version == len(STEPS):
         return
+    if 0 < version < _CLEAN_SINCE:
+        _rewrite(connection)
     with connection:
         for step in STEPS[version:]:
             connection.execute(step)
         if version == 0:
             connection.execute("INSERT INTO store VALUES ('store_id', ?), ('start', 0)", (secrets.token_bytes(16),))
         connection.execute(f"PRAGMA user_version = {len(STEPS)}")
+
+
+def _rewrite(connection: apsw.Connection) -> None:
+    """Writes every page anew. Takes time and room in proportion to the store."""
+    connection.execute("PRAGMA temp_store = FILE")
+    try:
+        connection.execute("VACUUM")
+    except apsw.CorruptError:
+        # A damaged page must not keep the server from starting; the session it belongs to is refused when it is read.
+        return
+    finally:
+        connection.execute("PRAGMA temp_store = MEMORY")

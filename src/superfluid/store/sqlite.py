@@ -1,6 +1,7 @@
 """The session store on SQLite: opening, reading, and the protocol's front. Writing is in ``store/writer.py``.
 
-WAL with ``synchronous=FULL``: a commit is on the disk when it returns, and readers never wait for the writer.
+WAL with ``synchronous=FULL``: a commit is on the disk when it returns, and readers never wait for the writer. Only
+``store/checkpoint.py`` moves the log into the file.
 """
 
 import os
@@ -13,8 +14,10 @@ from typing import Any
 import apsw
 
 from superfluid.errors import DamagedRecordError, StoreError, StoreUnavailableError
+from superfluid.store.checkpoint import Checkpointer
 from superfluid.store.interface import (
     Batch,
+    BeginErasure,
     CommitCallback,
     Origin,
     PutPrefix,
@@ -30,8 +33,11 @@ _PRAGMAS = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
     "PRAGMA secure_delete = ON",
+    "PRAGMA wal_autocheckpoint = 0",
     "PRAGMA busy_timeout = 5000",
+    "PRAGMA temp_store = MEMORY",
 )
+_READER_PRAGMAS = _PRAGMAS[4:]
 # The log of a session: its own events, and below its fork point those of the session it was forked from, and so on.
 _LINEAGE = """
     WITH RECURSIVE lineage (session, upper) AS (
@@ -51,6 +57,14 @@ _EVENTS = (
     ORDER BY event.id
     """
 )
+_DESCENDANTS = """
+    WITH RECURSIVE tree (id) AS (
+        SELECT ?1
+        UNION
+        SELECT session.id FROM tree JOIN session ON session.parent = tree.id OR session.base = tree.id
+        WHERE NOT session.is_purged
+    )
+"""
 # SQLite counts in signed 64 bits; ids beyond that exist on the wire only.
 _MAX_ID = 2**63 - 1
 
@@ -62,8 +76,9 @@ def open_connection(path: Path, *, is_read_only: bool = False, vfs: str | None =
     flags = apsw.SQLITE_OPEN_READONLY if is_read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     try:
         connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
-        for pragma in _PRAGMAS[3:] if is_read_only else _PRAGMAS:
+        for pragma in _READER_PRAGMAS if is_read_only else _PRAGMAS:
             connection.execute(pragma)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     except apsw.Error as error:
         raise StoreError(f"the session store {path} cannot be opened: {error}") from error
     return connection
@@ -92,6 +107,7 @@ class SqliteStore:
                 str(key): value for key, value in connection.execute("SELECT key, value FROM store")
             }
             last = connection.execute("SELECT coalesce(max(id), 0) FROM session").get
+            checkpointer = Checkpointer(path, vfs)
         except apsw.Error as error:
             connection.close()
             raise StoreError(f"the session store {path} cannot be used: {error}") from error
@@ -102,7 +118,9 @@ class SqliteStore:
         self.store_id: bytes = facts["store_id"]
         self.start: int = facts["start"]
         self._last_session: int = max(last, facts.get("last_session", 0))
-        self._writer = StoreWriter(connection, path)
+        # After a crash the log may hold traces of what was being erased.
+        checkpointer.advance(is_emptying=True)
+        self._writer = StoreWriter(connection, path, checkpointer)
         self._reader_lock = threading.Lock()
         self._reader = open_connection(path, is_read_only=True, vfs=vfs)
         self._is_closed = False
@@ -128,6 +146,15 @@ class SqliteStore:
 
     def children(self, session: int) -> list[SessionRow]:
         return self._rows("WHERE NOT is_purged AND (parent = ?1 OR base = ?1) ORDER BY id", (session,))
+
+    def descendants(self, session: int) -> list[SessionRow]:
+        selected = f"SELECT {ROW_COLUMNS} FROM session WHERE id IN tree AND id <> ?1 ORDER BY id DESC"
+        found = self._query(_DESCENDANTS + selected, (session,))
+        return _children_first(session, [_session_row(values) for values in found])
+
+    def erasing(self) -> list[BeginErasure]:
+        found = self._query("SELECT session, shared_events, content_end FROM erasure ORDER BY session")
+        return [BeginErasure(*values) for values in found]
 
     def events(self, session: int, first: int = 0, end: int | None = None) -> list[StoredEvent]:
         if session > _MAX_ID or first > _MAX_ID:
@@ -174,7 +201,7 @@ class SqliteStore:
         if self._is_closed:
             return
         self._is_closed = True
-        # The reader first: the last connection to close folds the write-ahead log in, which a reader cannot.
+        # The reader first: the last connection to close empties the log, and that must be the checkpointer.
         with self._reader_lock:
             self._reader.close()
         self._writer.close(self._last_session)
@@ -200,6 +227,21 @@ def _checksum(owner: int, event_id: int, epoch: int, ts_unix_ms: int, body: byte
         return event_checksum(owner, event_id, epoch, ts_unix_ms, body)
     except (struct.error, TypeError):
         return None
+
+
+def _children_first(root: int, rows: Sequence[SessionRow]) -> list[SessionRow]:
+    """``rows``, newest first, in the order in which a walk from the oldest child on leaves them."""
+    known = {root, *(row.id for row in rows)}
+    children: dict[int | None, list[SessionRow]] = {}
+    for row in rows:
+        children.setdefault(row.parent if row.parent in known else row.base, []).append(row)
+    left: list[SessionRow] = []
+    waiting = [*reversed(children.get(root, ()))]
+    while waiting:
+        row = waiting.pop()
+        left.append(row)
+        waiting += reversed(children.get(row.id, ()))
+    return left[::-1]
 
 
 def _session_row(values: tuple) -> SessionRow:  # type: ignore[type-arg]

@@ -4,21 +4,26 @@ import os
 import queue
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import assert_never
 
 import apsw
 
 from superfluid.errors import StoreUnavailableError, SuperfluidError
+from superfluid.store.checkpoint import Checkpointer
 from superfluid.store.interface import (
     AddEvents,
     Batch,
+    BeginErasure,
     CommitCallback,
+    CopyInherited,
     EraseSession,
     ForgetSession,
     PutPrefix,
     PutSession,
     SessionRow,
+    StoredEvent,
     StoreStatistics,
     Write,
 )
@@ -42,10 +47,19 @@ _REMEMBER_LAST = (
     "INSERT INTO store VALUES ('last_session', ?) ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)"
 )
 _PUT_PREFIX = "INSERT OR REPLACE INTO prefix (digest, session, at_event) VALUES (?, ?, ?)"
+_INHERIT_PREFIXES = (
+    "UPDATE prefix SET session = child.id FROM session AS child "
+    "WHERE child.id = ? AND prefix.session = child.base AND prefix.at_event <= child.fork_at"
+)
+_BEGIN_ERASURE = "INSERT OR REPLACE INTO erasure (session, shared_events, content_end) VALUES (?, ?, ?)"
+_CONTENT_END = "SELECT coalesce((SELECT content_end FROM erasure WHERE session = ?), ?)"
 # More than this in one transaction would hold up the first of them.
 _MAX_SUBMISSIONS = 512
 _MAX_KNOWN_SESSIONS = 4096
+# As SQLite's automatic checkpoints would.
+_CHECKPOINT_PAGES = 1000
 _MEASURE_SECONDS = 1.0
+_MAX_ID = 2**63 - 1
 # What fails every write alike.
 _DISK_TROUBLE = (apsw.FullError, apsw.IOError, apsw.ReadOnlyError, apsw.CantOpenError, apsw.BusyError)
 
@@ -57,10 +71,13 @@ class LogGapError(apsw.ConstraintError):
 
 
 class StoreWriter:
-    """Owns the writing connection. ``submit`` never blocks; what waits is bounded by its callers."""
+    """Owns the writing connection and the checkpointer. ``submit`` never blocks; its callers bound what waits."""
 
-    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+    def __init__(self, connection: apsw.Connection, path: Path, checkpointer: Checkpointer) -> None:
         self._connection = connection
+        self._checkpointer = checkpointer
+        self._log_pages = 0
+        connection.set_wal_hook(self._note_log_pages)
         self._path = path
         self._queue: queue.SimpleQueue[Submission | None] = queue.SimpleQueue()
         self._commits = self._batches = self._events = self._failed = 0
@@ -111,6 +128,7 @@ class StoreWriter:
             # Only keeps ids of never-stored sessions from being used again; on a full disk that is not worth a failure.
             pass
         self._connection.close()
+        self._checkpointer.close()
 
     def _run(self) -> None:
         is_open = True
@@ -164,18 +182,32 @@ class StoreWriter:
         self._events += events
         errors: list[SuperfluidError | None] = [None] * len(batches)
         erasing = [index for index, batch in enumerate(batches) if _erases(batch)]
-        error = self._scrub_log() if erasing else None
+        error = self._finish_erasing([batches[index] for index in erasing]) if erasing else None
         for index in erasing:
             errors[index] = error
+        if self._log_pages >= _CHECKPOINT_PAGES:
+            self._log_pages = 0
+            self._checkpointer.advance()
         if erasing or started - self._measured_at >= _MEASURE_SECONDS:
             self._measured_at = started
             self._free_bytes = self._measure_free()
         return errors
 
-    def _scrub_log(self) -> SuperfluidError | None:
+    def _note_log_pages(self, _: apsw.Connection, name: str, pages: int) -> int:
+        self._log_pages = pages
+        return apsw.SQLITE_OK
+
+    def _finish_erasing(self, batches: list[Batch]) -> SuperfluidError | None:
         """Empties the write-ahead log, whose old frames still hold what was erased. Nothing else depends on it."""
+        erased = [(write.session,) for batch in batches for write in batch if isinstance(write, EraseSession)]
         try:
-            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            self._checkpointer.empty_log()
+            self._log_pages = 0
+            # Pages in memory still have what the checkpointer has cleaned away.
+            self._connection.release_memory()
+            if erased:
+                with self._connection:
+                    self._connection.executemany("DELETE FROM erasure WHERE session = ?", erased)
         except apsw.Error as cause:
             return _unavailable(cause)
         return None
@@ -188,15 +220,21 @@ class StoreWriter:
                 return 0
             case AddEvents(session, events):
                 self._check_continues(session, events[0].event_id, len(events))
-                for event in events:
-                    checksum = event_checksum(session, event.event_id, event.epoch, event.ts_unix_ms, event.body)
-                    execute(_ADD_EVENT, (session, event.event_id, event.epoch, event.ts_unix_ms, event.body, checksum))
+                self._add(session, events)
                 return len(events)
             case PutPrefix(digest, session, at_event):
                 execute(_PUT_PREFIX, (digest, session, at_event))
                 return 0
+            case CopyInherited(session, events):
+                self._add(session, events)
+                execute(_INHERIT_PREFIXES, (session,))
+                return 0
+            case BeginErasure(session, shared_events, content_end):
+                execute(_BEGIN_ERASURE, (session, shared_events, content_end))
+                return 0
             case EraseSession(session):
                 self._erase(session)
+                execute("UPDATE session SET title = NULL, parent = NULL, base = NULL WHERE id = ?", (session,))
                 return 0
             case ForgetSession(session):
                 if not execute(_IS_INHERITED, (session,)).get:
@@ -217,11 +255,18 @@ class StoreWriter:
             self._next_events.clear()
         self._next_events[session] = event_id + count
 
+    def _add(self, session: int, events: Sequence[StoredEvent]) -> None:
+        for event in events:
+            checksum = event_checksum(session, event.event_id, event.epoch, event.ts_unix_ms, event.body)
+            self._connection.execute(
+                _ADD_EVENT, (session, event.event_id, event.epoch, event.ts_unix_ms, event.body, checksum)
+            )
+
     def _erase(self, session: int) -> None:
         self._next_events.pop(session, None)
-        self._connection.execute("DELETE FROM event WHERE session = ?", (session,))
+        end = self._connection.execute(_CONTENT_END, (session, _MAX_ID)).get
+        self._connection.execute("DELETE FROM event WHERE session = ? AND id < ?", (session, end))
         self._connection.execute("DELETE FROM prefix WHERE session = ?", (session,))
-        self._connection.execute("UPDATE session SET title = NULL WHERE id = ?", (session,))
 
     def _measure_free(self) -> int:
         """Bytes of erased pages. In the writer's thread, whose connection it asks."""
