@@ -11,7 +11,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from superfluid.clock import Clock
 from superfluid.config import SessionsConfig
 from superfluid.domain.statistics import SessionStatistics
-from superfluid.errors import ModelLoadingError
+from superfluid.errors import ModelLoadingError, SuperfluidError
 from superfluid.http.server import bind_listener
 from superfluid.native.postcard import body_codec
 from superfluid.native.socket_server import SocketServer
@@ -19,7 +19,9 @@ from superfluid.sessions.api import Sessions
 from superfluid.sessions.backend import GenerationBackend
 from superfluid.sessions.chats import ChatStore
 from superfluid.sessions.counter import ReplyCounter
+from superfluid.sessions.erasing import Eraser
 from superfluid.sessions.log import SessionLog
+from superfluid.sessions.purge import SessionPurger
 from superfluid.sessions.retention import RetentionSweeper
 from superfluid.sessions.text import SessionText
 from superfluid.sessions.tools import tool_lease
@@ -44,6 +46,7 @@ class SessionStack:
         self._store = self._open_store()
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="store-reader")
         self._log = SessionLog(self._store, body_codec(), clock=clock, reader=self._reader)
+        self._purger = SessionPurger(self._log)
         self._text: SessionText | None = None
         self._socket: SocketServer | None = None
         self._web: WebServer | None = None
@@ -85,6 +88,10 @@ class SessionStack:
             last_commit_seconds=store.last_commit_seconds,
         )
 
+    def add_eraser(self, eraser: Eraser) -> None:
+        """Lets a keeper of what was made from sessions join in erasing purged ones. Must come before ``serve``."""
+        self._purger.add_eraser(eraser)
+
     async def serve(
         self,
         backend: GenerationBackend,
@@ -105,6 +112,7 @@ class SessionStack:
             unix_ms=self._unix_ms,
             metrics_text=metrics_text,
             set_log_level=set_log_level,
+            purger=self._purger,
             tool_lease_ms=self._config.tool_lease_ms,
         )
         assert self._config.socket is not None
@@ -118,8 +126,15 @@ class SessionStack:
             )
             self._web_task = asyncio.create_task(self._web.serve(), name="web listener")
         await self._log.repair()
+        await self._finish_purges()
         self._retention = RetentionSweeper(self._log, self._config, clock=self._clock)
         self._retention.start()
+
+    async def _finish_purges(self) -> None:
+        try:
+            await self._purger.finish()
+        except SuperfluidError as error:
+            logger.warning("purged sessions could not be erased", extra={"fields": {"reason": error.message}})
 
     def attach_text(self, text: SessionText) -> ChatStore:
         """The model's text is there: sessions can be appended to, and HTTP requests stored."""

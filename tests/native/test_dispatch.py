@@ -13,6 +13,7 @@ from superfluid.domain.events import (
     Message,
     PermissionRequest,
     PermissionResponse,
+    PurgeMode,
     QosSet,
     Replace,
     ToolCancelRequested,
@@ -60,6 +61,7 @@ ANSWERED: list[tuple[Request, Response]] = [
     (requests.Metrics(), responses.Text("superfluid_ticks_total 1\n")),
     (requests.SetLogLevel("debug"), responses.Ack()),
     (requests.SetBackgroundRate(4), responses.Ack()),
+    (requests.Purge(1, 0, PurgeMode.REROOT), responses.Purged((1,))),
     (requests.Cancel(1), responses.Err("session 1 has no generation in flight")),
     (requests.Read(7, 0), responses.Err("unknown session 7")),
 ]

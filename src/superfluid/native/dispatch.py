@@ -15,7 +15,7 @@ logger = logging.getLogger("superfluid_daemon")
 StreamingRequest = requests.Generate | requests.Subscribe | requests.Unsubscribe
 """What needs a connection that lasts: it is answered by more than one frame, or belongs to such a request."""
 
-PendingRequest = requests.Purge | requests.PutMedia | requests.AppendImage | requests.GcMedia | requests.Complete
+PendingRequest = requests.PutMedia | requests.AppendImage | requests.GcMedia | requests.Complete
 """What is in the protocol and not yet in this daemon."""
 
 
@@ -54,6 +54,8 @@ async def _answer(api: SessionApi, request: Request) -> Response:
             return await _set(api, request)
         case requests.Create() | requests.Fork() | requests.Trim() | requests.Rebase():
             return await _make_session(api, request)
+        case requests.Purge(session, expected_generation, mode):
+            return responses.Purged(tuple(await api.purge(session, expected_generation, mode)))
         case requests.List() | requests.Sessions() | requests.Tree():
             return await _list(api, request)
         case requests.Read() | requests.Inspect() | requests.OpenToolCalls() | requests.Ledger():

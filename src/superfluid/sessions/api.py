@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
 from superfluid.chat.interface import Tokenizer, TurnCodec
-from superfluid.domain.events import Drop, Event, GenParams, RebaseEdit
+from superfluid.domain.events import Drop, Event, GenParams, PurgeMode, RebaseEdit
 from superfluid.domain.state import SessionState, ToolCallEntry
 from superfluid.errors import ContextLengthExceededError, SessionRefusedError
 from superfluid.sessions.backend import GenerationBackend
@@ -15,6 +15,7 @@ from superfluid.sessions.fanout import SessionSubscription
 from superfluid.sessions.log import SessionLog
 from superfluid.sessions.open_session import OpenSession, row_of
 from superfluid.sessions.opening import open_channel, turn_header, turn_job, turn_parser
+from superfluid.sessions.purge import SessionPurger
 from superfluid.sessions.rebase import rebased_bodies
 from superfluid.sessions.recorder import TurnRecorder
 from superfluid.sessions.rules import require_edits, require_fork_point, require_idle, require_not_purging
@@ -42,6 +43,7 @@ class Sessions:
         metrics_text: Callable[[], str],
         set_log_level: Callable[[str], None],
         tool_lease_ms: int = 0,
+        purger: SessionPurger | None = None,
     ) -> None:
         self._log = log
         self._backend = backend
@@ -53,6 +55,7 @@ class Sessions:
         self._sub_ids = itertools.count(1)
         self._writer = SessionWriter(log, self._turn_text, executor=executor)
         self._commands = SessionCommands(log, self._writer, unix_ms=unix_ms)
+        self._purger = purger or SessionPurger(log)
         self._tools = ToolCommands(log, self._writer, unix_ms=unix_ms)
 
     def _turn_text(self) -> tuple[Tokenizer, TurnCodec]:
@@ -93,6 +96,9 @@ class Sessions:
 
     async def fork(self, session: int, at_event: int, params: GenParams | None) -> int:
         return await self._commands.fork(session, at_event, params)
+
+    async def purge(self, session: int, expected_generation: int, mode: PurgeMode) -> list[int]:
+        return await self._purger.purge(session, expected_generation, mode)
 
     async def inspect(self, session: int) -> Inspected:
         opened, events = await self._commands.inspect(session)
@@ -220,8 +226,7 @@ class Sessions:
         opened.is_busy = True
 
         def free() -> None:
-            opened.is_busy = False
-            opened.cancel_generation = None
+            opened.end_generation()
             self._counter.close(job_id)
 
         turn = SessionTurn(

@@ -105,7 +105,7 @@ class ChatStore:
                 state = await self._log.inherited_state(parent, known.at_event)
             except DamagedRecordError:
                 parent = None
-            if parent is not None and parent.failure is None:
+            if parent is not None and parent.failure is None and not parent.is_gone:
                 first = digests.index(known.digest) + 1
                 return self._chat(state, parent, prompt, rendered, first, params, digests)
         return self._chat(self._fresh_state(), None, prompt, rendered, 0, params, digests)

@@ -22,7 +22,7 @@ from superfluid.domain.events import (
     TurnRole,
 )
 from superfluid.domain.state import SessionState
-from superfluid.errors import SessionNotFoundError, SessionRefusedError
+from superfluid.errors import SessionRefusedError
 from superfluid.sessions.blocks import block_text
 from superfluid.sessions.declarations import parse_declarations
 from superfluid.sessions.log import SessionLog
@@ -54,7 +54,7 @@ class SessionCommands:
     async def create(self, parent: int | None, params: GenParams) -> int:
         """A new session; ``parent`` is lineage only, and must be there."""
         if parent is not None:
-            await self._require_live(parent)
+            await self._log.live_row(parent)
         state = SessionState(self._log.store.allocate_session_id())
         opened, durable = self._log.create(state, [Created(parent, params)])
         await durable
@@ -162,15 +162,6 @@ class SessionCommands:
         return child.id
 
     # ----
-
-    async def _require_live(self, session: int) -> None:
-        """Without opening it, which would cost a reading and an event."""
-        store = self._log.store
-        row = await self._log.in_reader(lambda: store.row(session))
-        if row is None:
-            raise SessionNotFoundError(f"unknown session {session}")
-        if row.is_purged:
-            raise SessionNotFoundError(f"session {session} was purged")
 
     async def _block_span(self, state: SessionState, role: int, kind: BlockKind, text: str) -> tuple[int, ...]:
         def write(codec: TurnCodec) -> list[int]:

@@ -7,7 +7,7 @@ store refuses it, the session is closed and read again from what is durable: not
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -15,12 +15,22 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from superfluid.clock import Clock
-from superfluid.domain.events import Body, Created, EpochBump, Event, Forked, Rebased
+from superfluid.domain.events import Body, EpochBump, Event
 from superfluid.domain.state import SessionState
 from superfluid.errors import DamagedRecordError, SessionNotFoundError, SuperfluidError
-from superfluid.sessions.open_session import OpenSession, TurnPhase, row_of, state_of_row
+from superfluid.sessions.commits import CommitQueue
+from superfluid.sessions.open_session import (
+    EndReason,
+    OpenSession,
+    TurnPhase,
+    check_lineage,
+    row_of,
+    state_of_row,
+)
+from superfluid.sessions.rules import purged_error, require_not_purging, unknown_error
 from superfluid.store.interface import (
     AddEvents,
+    Batch,
     ForgetSession,
     Origin,
     PutPrefix,
@@ -46,20 +56,6 @@ class BodyCodec(Protocol):
     def decode(self, data: bytes) -> Body: ...
 
 
-class _Append:
-    """One batch on its way: what to tell, and whom."""
-
-    __slots__ = ("events", "future", "session", "writes")
-
-    def __init__(
-        self, session: OpenSession, events: list[Event], writes: list[Write], future: "asyncio.Future[list[Event]]"
-    ) -> None:
-        self.session = session
-        self.events = events
-        self.writes = writes
-        self.future = future
-
-
 class SessionLog:
     """Opens sessions and appends to them. Its methods run on the event loop; the store is read in ``reader``."""
 
@@ -75,8 +71,9 @@ class SessionLog:
         self._open: OrderedDict[int, OpenSession] = OrderedDict()
         self._opening: dict[int, asyncio.Task[OpenSession]] = {}
         self._forgetting: set[int] = set()
-        self._unsent: list[_Append] = []
-        self._is_flush_scheduled = False
+        # How many purges have each session in hand.
+        self._purging: dict[int, int] = {}
+        self._commits = CommitQueue(store, on_refused=self._close)
 
     @property
     def store(self) -> SessionStore:
@@ -95,13 +92,17 @@ class SessionLog:
         Raises SessionNotFoundError for one that never was or was purged, DamagedRecordError for one that does not read.
         """
         found = self._alive.get(session)
-        if found is not None and found.failure is None:
-            if found.state.is_purged:
-                raise SessionNotFoundError(f"session {session} was purged")
-            self._keep(found)
-            return found
-        if session in self._forgetting:
-            raise _unknown(session)
+        if found is None or found.failure is not None:
+            if session in self._forgetting:
+                raise unknown_error(session)
+            self._require_unmarked(session)
+            return await self._read_in(session)
+        if found.state.is_purged:
+            raise purged_error(session)
+        self._keep(found)
+        return found
+
+    async def _read_in(self, session: int) -> OpenSession:
         task = self._opening.get(session)
         if task is None:
             task = self._loop.create_task(self._load(session))
@@ -113,6 +114,7 @@ class SessionLog:
     async def _load(self, session: int) -> OpenSession:
         row, state = await self.in_reader(lambda: self._read(session))
         opened = OpenSession(state, row.base, row.origin, row.start, durable_events=state.events)
+        opened.is_purging = session in self._purging
         if row.start != self._store.start:
             opened.start = self._store.start
             state.epoch += 1
@@ -147,18 +149,28 @@ class SessionLog:
         return msgspec.structs.replace(row_of(opened, opened.state), events=opened.durable_events)
 
     def _read(self, session: int) -> tuple[SessionRow, SessionState]:
-        row = self._store.row(session)
-        if row is None:
-            raise _unknown(session)
-        if row.is_purged:
-            raise SessionNotFoundError(f"session {session} was purged")
+        row = self._live_row(session)
         state = state_of_row(row)
-        events = self._decode(self._store.events(session))
-        _check_lineage(row, events)
+        events = self.decode(self._store.events(session))
+        check_lineage(row, events)
         state.apply_all(events)
         if state.events < row.events:
             raise DamagedRecordError(f"session {session}: the stored record of event {state.events} is missing")
         return row, state
+
+    async def live_row(self, session: int) -> SessionRow:
+        """Its row, without opening it, which would cost a reading and an event. Raises SessionNotFoundError."""
+        row = await self.in_reader(lambda: self._live_row(session))
+        self._require_unmarked(session)
+        return row
+
+    def _live_row(self, session: int) -> SessionRow:
+        row = self._store.row(session)
+        if row is None:
+            raise unknown_error(session)
+        if row.is_purged:
+            raise purged_error(session)
+        return row
 
     def _keep(self, opened: OpenSession) -> None:
         self._alive[opened.id] = opened
@@ -184,7 +196,13 @@ class SessionLog:
         if first >= limit:
             return []
         session = opened.id
-        return await self.in_reader(lambda: self._decode(self._store.events(session, first, limit)))
+        try:
+            return await self.in_reader(lambda: self.decode(self._store.events(session, first, limit)))
+        except DamagedRecordError:
+            if opened.state.is_purged:
+                # It was erased meanwhile.
+                raise purged_error(session) from None
+            raise
 
     async def inherited_state(self, parent: OpenSession, at_event: int) -> SessionState:
         """The state of a new session that has the first ``at_event`` events of ``parent``, and none of its own yet."""
@@ -225,7 +243,8 @@ class SessionLog:
         """Runs ``work`` where the store is read."""
         return await self._loop.run_in_executor(self._reader, work)
 
-    def _decode(self, stored: Sequence[StoredEvent]) -> list[Event]:
+    def decode(self, stored: Sequence[StoredEvent]) -> list[Event]:
+        """The events of what the store has read."""
         decode = self._codec.decode
         return [Event(event.event_id, event.epoch, event.ts_unix_ms, decode(event.body)) for event in stored]
 
@@ -241,9 +260,11 @@ class SessionLog:
         extra: Sequence[Write] = (),
     ) -> tuple[OpenSession, "asyncio.Future[list[Event]]"]:
         """A new session whose state so far is ``state`` (nothing, or what it inherits from ``base``), and its first
-        events. Raises the failure of ``base`` if it has one."""
-        if base is not None and base.failure is not None:
-            raise base.failure
+        events. Raises the failure of ``base`` if it has one, and SessionNotFoundError if it is being purged."""
+        if base is not None:
+            if base.failure is not None:
+                raise base.failure
+            require_not_purging(base)
         base_id = None if base is None else base.id
         opened = OpenSession(state, base_id, origin, self._store.start, durable_events=state.events)
         future = self.append(opened, bodies, extra=extra)
@@ -264,13 +285,32 @@ class SessionLog:
         loop reach the store together. A body that cannot be encoded raises, and nothing is appended.
         ``phase`` is that of the generation the records belong to: those in its middle leave the row alone.
         """
-        future: asyncio.Future[list[Event]] = self._loop.create_future()
-        if opened.failure is not None:
-            future.set_exception(opened.failure)
+        failure = opened.failure or (purged_error(opened.id) if opened.state.is_purged else None)
+        if failure is not None:
+            future: asyncio.Future[list[Event]] = self._loop.create_future()
+            future.set_exception(failure)
             # Nobody may be waiting for it (a tick's records): that is no reason for a warning about a lost exception.
             future.exception()
             return future
-        encoded = [self._codec.encode(body) for body in bodies]
+        events, writes = self._fold(opened, bodies, [self._codec.encode(body) for body in bodies], phase)
+        return self._commits.send([(opened, events)], [*writes, *extra])
+
+    def append_together(
+        self, parts: Sequence[tuple[OpenSession, Sequence[Body]]], extra: Sequence[Write]
+    ) -> "asyncio.Future[list[Event]]":
+        """Like ``append``, to several sessions at once, all or nothing. ``extra`` goes before them; none has failed."""
+        encoded = [[self._codec.encode(body) for body in bodies] for _, bodies in parts]
+        folded: list[tuple[OpenSession, list[Event]]] = []
+        writes = [*extra]
+        for (opened, bodies), data in zip(parts, encoded, strict=True):
+            events, more = self._fold(opened, bodies, data, None)
+            folded.append((opened, events))
+            writes += more
+        return self._commits.send(folded, writes)
+
+    def _fold(
+        self, opened: OpenSession, bodies: Sequence[Body], encoded: Sequence[bytes], phase: TurnPhase | None
+    ) -> tuple[list[Event], list[Write]]:
         state = opened.state
         now = int(self._clock.unix() * 1000)
         events: list[Event] = []
@@ -286,89 +326,42 @@ class SessionLog:
             writes.append(PutSession(row_of(opened, state)))
         if stored:
             writes.append(AddEvents(opened.id, stored))
-        opened.waiting += 1
-        self._unsent.append(_Append(opened, events, [*writes, *extra], future))
-        if not self._is_flush_scheduled:
-            self._is_flush_scheduled = True
-            self._loop.call_soon(self._flush)
-        return future
+        return events, writes
 
-    def _flush(self) -> None:
-        self._is_flush_scheduled = False
-        appends, self._unsent = self._unsent, []
-
-        def done(errors: Sequence[SuperfluidError | None]) -> None:
-            self._loop.call_soon_threadsafe(self._committed, appends, errors)
-
-        self._store.commit([append.writes for append in appends], done)
-
-    def _committed(self, appends: list[_Append], errors: Sequence[SuperfluidError | None]) -> None:
-        for append, error in zip(appends, errors, strict=True):
-            opened = append.session
-            opened.waiting -= 1
-            # An append without events does not show that those before it failed; it must not pass for their success.
-            error = error or opened.failure
-            if error is None:
-                opened.durable_events += len(append.events)
-                for watcher in tuple(opened.watchers):
-                    watcher.committed(append.events)
-                if not append.future.done():
-                    append.future.set_result(append.events)
-            else:
-                self._refuse(append, error)
-
-    def _refuse(self, append: _Append, error: SuperfluidError) -> None:
-        self._close(append.session, error)
-        if not append.future.done():
-            append.future.set_exception(error)
-            append.future.exception()
-
-    def _close(self, opened: OpenSession, error: SuperfluidError) -> None:
+    def _close(self, opened: OpenSession, error: SuperfluidError, reason: EndReason = "publisher closed") -> None:
         if self._open.get(opened.id) is opened:
             del self._open[opened.id]
         if self._alive.get(opened.id) is opened:
             del self._alive[opened.id]
-        opened.fail(error)
+        opened.fail(error, reason)
 
     async def settled(self) -> None:
         """Waits until everything appended so far is durable or refused."""
-        done = asyncio.Event()
+        await self._commits.settled()
 
-        def answered(_: Sequence[SuperfluidError | None]) -> None:
-            self._loop.call_soon_threadsafe(done.set)
-
-        # Behind the flush that this turn of the loop may have scheduled.
-        self._loop.call_soon(self._store.commit, (), answered)
-        await done.wait()
+    async def write(self, batch: Batch) -> None:
+        """Commits what belongs to no open session. Raises StoreUnavailableError."""
+        await self._commits.write(batch)
 
     # ---- dropping
 
     def is_in_use(self, session: int) -> bool:
         """Whether somebody generates on the session, watches it, reads it in, or waits for it to be written."""
         found = self._alive.get(session)
-        return session in self._opening or (found is not None and not found.is_idle)
+        is_claimed = session in self._opening or session in self._purging
+        return is_claimed or (found is not None and not found.is_idle)
 
     async def forget(self, sessions: Sequence[int]) -> None:
         """Erases sessions, rows and all, but for those that others inherit from. Raises StoreUnavailableError."""
-        future: asyncio.Future[Sequence[SuperfluidError | None]] = self._loop.create_future()
-
-        def answered(errors: Sequence[SuperfluidError | None]) -> None:
-            self._loop.call_soon_threadsafe(future.set_result, errors)
-
         for session in sessions:
             found = self._alive.get(session)
             if found is not None:
                 self._close(found, SessionNotFoundError(f"session {session} was dropped: it was old, and had no name"))
         self._forgetting.update(sessions)
         try:
-            self._store.commit([[ForgetSession(session) for session in sessions]], answered)
-            # Shielded, so that a caller that goes away does not leave a future that cannot be answered.
-            errors = await asyncio.shield(future)
+            await self.write([ForgetSession(session) for session in sessions])
         finally:
             self._forgetting.difference_update(sessions)
-        for error in errors:
-            if error is not None:
-                raise error
 
     async def oldest_http_sessions(self, limit: int, *, touched_before_unix_ms: int | None = None) -> list[SessionRow]:
         """See the store's method of that name."""
@@ -376,20 +369,45 @@ class SessionLog:
             lambda: self._store.oldest_http_sessions(limit, touched_before_unix_ms=touched_before_unix_ms)
         )
 
+    # ---- purging
 
-def _check_lineage(row: SessionRow, events: Sequence[Event]) -> None:
-    """Rows have no checksum; what a session inherits is in its own first record as well."""
-    first = events[row.fork_at].body if row.fork_at < len(events) else None
-    match first:
-        case Forked(parent, fork_at) | Rebased(parent, fork_at):
-            is_sound = row.base in (parent, None) and row.fork_at == fork_at
-        case Created():
-            is_sound = row.base is None
-        case _:
-            is_sound = False
-    if not is_sound:
-        raise DamagedRecordError(f"session {row.id}: the stored record of event {row.fork_at} is not its first one")
+    def mark_purging(self, sessions: Iterable[int]) -> None:
+        """From here on they take no more input and no more children; those that are not open cannot be opened."""
+        for session in sessions:
+            self._purging[session] = self._purging.get(session, 0) + 1
+            if (found := self._alive.get(session)) is not None:
+                found.is_purging = True
 
+    def unmark_purging(self, sessions: Iterable[int]) -> None:
+        """Takes back one ``mark_purging``. Those that were purged stay so."""
+        for session in sessions:
+            self._purging[session] -= 1
+            if self._purging[session]:
+                continue
+            del self._purging[session]
+            if (found := self._alive.get(session)) is not None:
+                found.is_purging = False
 
-def _unknown(session: int) -> SessionNotFoundError:
-    return SessionNotFoundError(f"unknown session {session}")
+    def _require_unmarked(self, session: int) -> None:
+        if session in self._purging:
+            raise purged_error(session)
+
+    async def find(self, session: int) -> OpenSession | None:
+        """The session if it is in memory, or on its way there."""
+        if session in self._opening:
+            try:
+                await asyncio.shield(self._opening[session])
+            except SuperfluidError:
+                return None
+        found = self._alive.get(session)
+        return None if found is None or found.failure is not None else found
+
+    async def open_marked(self, session: int) -> OpenSession:
+        """Like ``open``, also while a purge has it in hand."""
+        if session in self._forgetting:
+            raise unknown_error(session)
+        return await self.find(session) or await self._read_in(session)
+
+    def close_purged(self, opened: OpenSession) -> None:
+        """Tells whoever has it that it was purged."""
+        self._close(opened, purged_error(opened.id), "purged")

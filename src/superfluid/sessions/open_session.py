@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from superfluid.domain.events import Event
+from superfluid.domain.events import Created, Event, Forked, Rebased
 from superfluid.domain.reply import Channel
 from superfluid.domain.state import SessionState
-from superfluid.errors import SuperfluidError
+from superfluid.errors import DamagedRecordError, SuperfluidError
 from superfluid.store.interface import Origin, SessionRow
 
 
@@ -41,9 +41,10 @@ class OpenSession:
     """A session in memory. ``state`` is ahead of the disk by ``waiting`` batches; ``durable_events`` are on it.
 
     Whoever renders for the session's state and appends the result holds ``lock`` meanwhile.
-    ``failure`` is set when the store refused some of its events, or the session was dropped: this object is of no use
-    any more, and the next ``SessionLog.open`` reads the session again. ``cancel_generation`` ends the generation in
-    flight. ``is_generating`` is what the row says: from the first record of a generation to its last.
+    ``failure`` is set when the store refused some of its events, or the session was dropped or purged: this object is
+    of no use any more, and the next ``SessionLog.open`` reads the session again. ``cancel_generation`` ends the
+    generation in flight; whoever began that calls ``end_generation`` when all of it is durable. ``is_generating`` is
+    what the row says: from the first record of a generation to its last.
     """
 
     state: SessionState
@@ -59,21 +60,43 @@ class OpenSession:
     watchers: list[SessionWatcher] = field(default_factory=list)
     cancel_generation: Callable[[], None] | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _idle_waiters: list["asyncio.Future[None]"] = field(default_factory=list)
 
     @property
     def id(self) -> int:
         return self.state.session
 
     @property
+    def is_gone(self) -> bool:
+        """Purged, or about to be."""
+        return self.is_purging or self.state.is_purged
+
+    @property
     def is_idle(self) -> bool:
         return not (self.waiting or self.is_busy or self.is_purging or self.watchers or self.lock.locked())
 
-    def fail(self, error: SuperfluidError) -> None:
-        """Makes the object unusable and tells its watchers. Only the first failure counts."""
+    def end_generation(self) -> None:
+        """The generation in flight is over; another may begin."""
+        self.is_busy = False
+        self.cancel_generation = None
+        waiters, self._idle_waiters = self._idle_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def generation_ended(self) -> None:
+        """Returns when no generation is in flight. Without a deadline of its own."""
+        while self.is_busy:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idle_waiters.append(waiter)
+            await waiter
+
+    def fail(self, error: SuperfluidError, reason: EndReason = "publisher closed") -> None:
+        """Makes the object unusable and tells its watchers why. Only the first failure counts."""
         if self.failure is None:
             self.failure = error
             for watcher in tuple(self.watchers):
-                watcher.ended("publisher closed")
+                watcher.ended(reason)
 
 
 def state_of_row(row: SessionRow) -> SessionState:
@@ -86,6 +109,20 @@ def state_of_row(row: SessionRow) -> SessionState:
         qos_class=row.qos_class,
         is_batch_invariant=row.is_batch_invariant,
     )
+
+
+def check_lineage(row: SessionRow, events: Sequence[Event]) -> None:
+    """Rows have no checksum; what a session inherits is in its own first record as well. Raises DamagedRecordError."""
+    first = events[row.fork_at].body if row.fork_at < len(events) else None
+    match first:
+        case Forked(parent, fork_at) | Rebased(parent, fork_at):
+            is_sound = row.base in (parent, None) and row.fork_at == fork_at
+        case Created():
+            is_sound = row.base is None
+        case _:
+            is_sound = False
+    if not is_sound:
+        raise DamagedRecordError(f"session {row.id}: the stored record of event {row.fork_at} is not its first one")
 
 
 def row_of(opened: OpenSession, state: SessionState) -> SessionRow:
@@ -101,7 +138,7 @@ def row_of(opened: OpenSession, state: SessionState) -> SessionRow:
         events=state.events,
         tokens=len(state.tokens),
         open_tool_calls=len(state.open_calls) if state.calls else 0,
-        title=state.title,
+        title=None if state.is_purged else state.title,
         is_archived=state.is_archived,
         meta_version=state.meta_version,
         generation=state.generation,

@@ -177,8 +177,7 @@ class RunningReply:
     def _release(self) -> None:
         stored, self._stored = self._stored, None
         if stored is not None:
-            stored.session.is_busy = False
-            stored.session.cancel_generation = None
+            stored.session.end_generation()
         self._on_end(self.reply_id)
 
 

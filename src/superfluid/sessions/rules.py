@@ -16,8 +16,18 @@ def require_idle(session: OpenSession) -> None:
 
 
 def require_not_purging(session: OpenSession) -> None:
-    if session.is_purging or session.state.is_purged:
-        raise SessionNotFoundError(f"session {session.id} was purged")
+    if session.is_gone:
+        raise purged_error(session.id)
+
+
+def purged_error(session: int) -> SessionNotFoundError:
+    """It was there."""
+    return SessionNotFoundError(f"session {session} was purged")
+
+
+def unknown_error(session: int) -> SessionNotFoundError:
+    """It never was there."""
+    return SessionNotFoundError(f"unknown session {session}")
 
 
 def require_message_role(role: int) -> None:

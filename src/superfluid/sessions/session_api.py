@@ -9,7 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from superfluid.domain.events import Event, GenParams, RebaseEdit
+from superfluid.domain.events import Event, GenParams, PurgeMode, RebaseEdit
 from superfluid.domain.reply import Channel, Finish
 from superfluid.domain.state import SessionState, ToolCallEntry
 from superfluid.sessions.open_session import EndReason
@@ -131,6 +131,11 @@ class SessionApi(Protocol):
     async def trim(self, session: int, to_event: int) -> int: ...
 
     async def rebase(self, session: int, edits: Sequence[RebaseEdit], params: GenParams | None) -> int: ...
+
+    async def purge(self, session: int, expected_generation: int, mode: PurgeMode) -> list[int]:
+        """The sessions that are gone, in the order in which they went: ``session`` last. Nothing of them is left in the
+        store's files; a generation other than the current one is refused."""
+        ...
 
     async def generate(self, session: int, max_tokens: int, *, wants_provisional: bool = False) -> Turn:
         """Returns once the generation is accepted. ``max_tokens`` 0 yields an empty turn at once."""
