@@ -10,7 +10,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from superfluid.domain.request import SamplingOverrides
+from superfluid.domain.request import QosClass, SamplingOverrides
+from superfluid.domain.scheduling import DEFAULT_RULES, SchedulingRules
 from superfluid.errors import UsageError
 
 FlashAttention = Literal["auto", "on", "off"]
@@ -60,6 +61,7 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     is_engine_log_kept: bool = False
     worker_timeout_seconds: float = 10.0
     stream_interval_seconds: float = 0.016
+    scheduling: SchedulingRules = DEFAULT_RULES
 
 
 class HubConfig(Struct, frozen=True, kw_only=True):
@@ -77,12 +79,21 @@ class GenerationConfig(Struct, frozen=True, kw_only=True):
     sampling: SamplingOverrides = SamplingOverrides()
 
 
+class HttpQosConfig(Struct, frozen=True, kw_only=True):
+    """The scheduling class of requests that name none, and whether a header may name one."""
+
+    default: QosClass = QosClass.AGENT
+    has_headers: bool = True
+    allows_batch_invariant: bool = False
+
+
 class HttpConfig(Struct, frozen=True, kw_only=True):
     host: str = DEFAULT_HTTP_HOST
     port: int = DEFAULT_HTTP_PORT
     api_key: Secret | None = None
     max_body_bytes: int = MAX_BODY_BYTES
     keepalive_seconds: float = 15.0
+    qos: HttpQosConfig = HttpQosConfig()
 
 
 class SessionsConfig(Struct, frozen=True, kw_only=True):

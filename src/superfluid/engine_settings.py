@@ -31,6 +31,7 @@ def engine_settings(config: ModelConfig, file: ModelFile | None, *, is_traced: b
         is_engine_log_kept=config.is_engine_log_kept,
         stream_interval_seconds=config.stream_interval_seconds,
         is_traced=is_traced,
+        scheduling=config.scheduling,
     )
 
 

@@ -8,7 +8,7 @@ Each leaf has a stable ``code``. ``http/errors.py`` maps every leaf to a status 
     │   ├── FimUnsupportedError
     │   ├── ContextLengthExceededError, TemplateRefusedError
     │   ├── ModelNotFoundError, RouteNotFoundError, MethodNotAllowedError, PayloadTooLargeError
-    │   ├── InvalidApiKeyError, OriginRefusedError
+    │   ├── InvalidApiKeyError, OriginRefusedError, PermissionRefusedError
     │   ├── SessionNotFoundError, SessionBusyError, SessionRefusedError
     │   ├── RequestRefusedError      a client's view: the server answered no
     │   └── UsageError           a flag or a setting (exit code 2)
@@ -104,6 +104,12 @@ class InvalidApiKeyError(CallerError):
 
 class OriginRefusedError(CallerError):
     code = "origin_refused"
+
+
+class PermissionRefusedError(CallerError):
+    """The operator has not allowed this to this caller."""
+
+    code = "permission_refused"
 
 
 class UsageError(CallerError):

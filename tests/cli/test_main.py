@@ -62,6 +62,7 @@ def test_help_fits_the_terminal_and_groups_the_flags(
         "Listening:",
         "Sessions:",
         "Lanes and memory:",
+        "Who runs when:",
         "For requests that do not say (else the model's own values):",
         "Logs and shutdown:",
         "OpenTelemetry:",

@@ -273,6 +273,7 @@ def test_abort_keeps_consistent_lengths_and_the_rest_can_follow(open_engine: Ope
     expected = greedy(engine, 0, feed(engine, 0, tokens), 10)
     for attempt in range(200):
         engine.clear(1)
+        engine.resume()
         timer = threading.Timer(0.0005 * (1 + attempt % 8), engine.abort)
         timer.start()
         result = engine.step([row(1, 0, tokens)])
@@ -284,13 +285,20 @@ def test_abort_keeps_consistent_lengths_and_the_rest_can_follow(open_engine: Ope
             break
     else:
         pytest.fail("no abort ever hit")
+    engine.resume()
     assert greedy(engine, 1, feed(engine, 1, tokens[done:]), 10) == expected
 
 
-def test_abort_between_steps_has_no_effect(open_engine: OpenEngine) -> None:
+def test_abort_between_steps_ends_the_next_before_it_has_done_anything_until_it_is_taken_back(
+    open_engine: OpenEngine,
+) -> None:
     engine = open_engine(1)
+    feed(engine, 0, prompt(40))
     engine.abort()
-    assert engine.step([row(0, 0, prompt(5))]).completed == (5,)
+    assert engine.step([row(0, 40, prompt(100))]).completed == (0,)
+    assert engine.length(0) == 40
+    engine.resume()
+    assert engine.step([row(0, 40, prompt(100))]).completed == (100,)
 
 
 def test_set_threads_the_next_step_still_works(open_engine: OpenEngine) -> None:

@@ -13,9 +13,9 @@ def test_chunk_tokens_nothing_measured_is_small() -> None:
     ("prefill", "decode", "lanes", "expected"),
     [
         (0.008, 0.08, 8, 40),
-        (0.008, 0.0, 0, 125),
+        (0.008, 0.0, 0, 50),
         (0.1, 0.3, 8, MIN_CHUNK_TOKENS),
-        (0.0001, 0.01, 1, MAX_CHUNK_TOKENS),
+        (0.00001, 0.01, 1, MAX_CHUNK_TOKENS),
         (0.0, 0.0, 1, MAX_CHUNK_TOKENS),
     ],
 )

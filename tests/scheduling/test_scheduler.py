@@ -81,14 +81,6 @@ def test_plan_streams_beside_a_long_prompt_get_a_token_every_other_tick() -> Non
         assert sum(plan.chunk is not None for plan in plans) == 1
 
 
-def test_plan_two_prompts_oldest_is_read_first() -> None:
-    shadow = _shadow()
-    first = shadow.submit(make_job(text(1, 500)))
-    second = shadow.submit(make_job(text(2, 50)))
-    chunks = [plan.chunk.job_id for _ in range(20) if (plan := shadow.step()).chunk is not None]
-    assert chunks.index(second) == chunks.count(first)
-
-
 def test_plan_more_jobs_than_lanes_are_admitted_in_order() -> None:
     shadow = _shadow(lanes=2)
     jobs = [shadow.submit(make_job(text(seed, 30), max_tokens=3)) for seed in range(1, 8)]

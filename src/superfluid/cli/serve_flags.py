@@ -7,12 +7,14 @@ import click
 
 from superfluid.cli.commands import Flag, say_note
 from superfluid.cli.otlp_flags import otlp_flags
+from superfluid.cli.scheduling_flags import scheduling_flags
 
-MODEL, LISTENING, SESSIONS, LANES, SAMPLING, RUNNING = (
+MODEL, LISTENING, SESSIONS, LANES, SCHEDULING, SAMPLING, RUNNING = (
     "Model",
     "Listening",
     "Sessions",
     "Lanes and memory",
+    "Who runs when",
     "For requests that do not say (else the model's own values)",
     "Logs and shutdown",
 )
@@ -43,6 +45,7 @@ def serve_parameters() -> list[click.Parameter]:
         *_listening_flags(),
         *_session_flags(),
         *_lane_flags(),
+        *scheduling_flags(SCHEDULING),
         *_sampling_flags(),
         *_running_flags(),
         *otlp_flags(),

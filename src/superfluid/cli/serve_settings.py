@@ -6,6 +6,7 @@ from pathlib import Path
 
 from superfluid import config
 from superfluid.cli.otlp_settings import otlp_config
+from superfluid.cli.scheduling_settings import http_qos, scheduling_rules
 from superfluid.config import (
     DEFAULT_HTTP_HOST,
     DEFAULT_HTTP_PORT,
@@ -92,6 +93,14 @@ class ServeFlags:
     otlp_batch_ms: float = 1000.0
     otlp_timeout_ms: float = 5000.0
     otlp_interval_ms: float = 15_000.0
+    starvation_ticks: int = 8
+    class_lanes: str | None = None
+    prefill_budget: int = 0
+    tick_target_ms: float = 400.0
+    tick_decode_budget: int = 0
+    http_default_qos: str = "agent"
+    has_no_qos_header: bool = False
+    allows_batch_invariant: bool = False
 
 
 def build_serve_config(
@@ -138,11 +147,12 @@ def _model_config(
     require_at_least("--gpu-layers", flags.gpu_layers, -1)
     require_range("--stream-interval-ms", flags.stream_interval_ms, 0, 1000)
     require_at_least("--worker-timeout", flags.worker_timeout, MIN_WORKER_TIMEOUT_SECONDS)
+    lanes = _lanes(flags)
     return ModelConfig(
         model=model,
         runtime=_runtime(flags.runtimes, model),
         window_tokens=_window(flags.max_context, note),
-        lanes=_lanes(flags),
+        lanes=lanes,
         max_queue=flags.max_queue,
         threads=_threads(flags.threads, cores),
         gpu_layers=flags.gpu_layers,
@@ -153,6 +163,7 @@ def _model_config(
         is_engine_log_kept=environment_value(environment, "SUPERFLUID_LLAMA_LOG") not in (None, "0"),
         worker_timeout_seconds=flags.worker_timeout,
         stream_interval_seconds=flags.stream_interval_ms / 1000,
+        scheduling=scheduling_rules(flags, lanes, note),
     )
 
 
@@ -271,6 +282,7 @@ def _http_config(flags: ServeFlags) -> HttpConfig:
         host=DEFAULT_HTTP_HOST if host is None else host,
         port=DEFAULT_HTTP_PORT if port is None else port,
         api_key=None if flags.api_key is None else Secret(flags.api_key),
+        qos=http_qos(flags),
     )
 
 

@@ -14,7 +14,8 @@ class Job(Struct, frozen=True, kw_only=True, array_like=True):
     a turn was cut, and belong to the reply. ``logprobs`` as in ``GenerationRequest``.
     In the places of an image ``tokens`` has ids of the image (``domain.media.image_ids``), which are negative;
     ``images`` says in order which image is where.
-    ``warm_hint`` is for accounting only: a resubmission is not counted as a new request.
+    A resubmission is not counted as a new request. A ``is_batch_invariant`` job runs alone, whatever else waits.
+    ``session`` is named in the worker's logs; 0 for a request that has none (yet).
     """
 
     job_id: int
@@ -27,3 +28,5 @@ class Job(Struct, frozen=True, kw_only=True, array_like=True):
     qos: QosClass = QosClass.AGENT
     is_resubmission: bool = False
     images: list[ImageRun] = []
+    is_batch_invariant: bool = False
+    session: int = 0

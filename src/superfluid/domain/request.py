@@ -98,7 +98,8 @@ class GenerationRequest(Struct, frozen=True, kw_only=True):
     """One generation. ``max_tokens`` ``None`` means the server's default, else what the window leaves.
 
     ``logprobs`` ``None`` is off; 0 to 20 asks for the chosen token and that many alternatives.
-    ``parse_tools`` false hands out a call that turns up as text (``tool_choice: none``).
+    ``parse_tools`` false hands out a call that turns up as text (``tool_choice: none``). ``is_batch_invariant`` asks to
+    run alone, so that no neighbour can change a bit of the result.
     """
 
     prompt: Prompt
@@ -109,3 +110,4 @@ class GenerationRequest(Struct, frozen=True, kw_only=True):
     logprobs: int | None = None
     qos: QosClass = QosClass.AGENT
     parse_tools: bool = True
+    is_batch_invariant: bool = False

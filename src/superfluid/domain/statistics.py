@@ -71,6 +71,8 @@ class ModelStatistics(Struct, frozen=True, kw_only=True):
     cold_admissions_total: int
     host_saves_total: int
     host_restores_total: int
+    preemptions_total: int
+    starvation_grants_total: int
     lanes_active: int
     queue_depth: tuple[int, int, int, int]
     pool_blocks_used: int

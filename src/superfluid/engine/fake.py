@@ -112,7 +112,6 @@ class FakeEngine:
     def step(self, rows: Sequence[Row]) -> StepResult:
         check_rows(rows, [len(tokens) for tokens in self._tokens], self._window)
         self._steps += 1
-        self._abort.clear()
         self._misbehave(rows)
         completed = self._spend_time([len(row.tokens) for row in rows])
         logits: list[NDArray[np.float32]] = []
@@ -184,6 +183,9 @@ class FakeEngine:
 
     def abort(self) -> None:
         self._abort.set()
+
+    def resume(self) -> None:
+        self._abort.clear()
 
     def close(self) -> None:
         self._is_closed = True

@@ -118,8 +118,12 @@ class Engine(Protocol):
         ...
 
     def abort(self) -> None:
-        """Asks the step in flight to end early. May be called from another thread; without effect on models whose state
-        an abort would corrupt, and between steps."""
+        """Asks steps to end early, the one in flight or else the next, until ``resume``. May be called from another
+        thread; without effect on models whose state an abort would corrupt."""
+        ...
+
+    def resume(self) -> None:
+        """Takes an ``abort`` back."""
         ...
 
     def close(self) -> None:

@@ -121,7 +121,6 @@ class LlamaEngine:
         if sum(len(row.tokens) for row in rows) > self._batch.capacity:
             raise ValueError(f"a step of more than {self._batch.capacity} tokens")
         outputs = self._batch.fill(rows)
-        self._abort_flag[0] = b"\0"
         code = self._binding.llama_decode(self._context, self._batch.batch)
         if code == _ABORTED:
             return self._after_abort(rows)
@@ -205,6 +204,9 @@ class LlamaEngine:
 
     def abort(self) -> None:
         self._abort_flag[0] = b"\1"
+
+    def resume(self) -> None:
+        self._abort_flag[0] = b"\0"
 
     def close(self) -> None:
         if self._context:

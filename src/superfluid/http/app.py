@@ -60,6 +60,7 @@ def create_app(
         clock=clock,
         max_body_bytes=config.max_body_bytes,
         keepalive_seconds=config.keepalive_seconds,
+        qos=config.qos,
     )
     guard = BrowserGuard(
         config.host,

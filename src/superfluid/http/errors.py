@@ -41,6 +41,7 @@ ERROR_ROWS: Mapping[type[errors.SuperfluidError], ErrorRow] = {
     errors.PayloadTooLargeError: _caller("payload_too_large", 413),
     errors.InvalidApiKeyError: ErrorRow(401, "authentication_error", "invalid_api_key"),
     errors.OriginRefusedError: ErrorRow(403, "permission_error", "origin_refused"),
+    errors.PermissionRefusedError: ErrorRow(403, "permission_error", "permission_refused"),
     errors.SessionNotFoundError: _caller(),
     errors.SessionBusyError: _caller(),
     errors.SessionRefusedError: _caller(),

@@ -6,16 +6,19 @@ generation has been accepted; what fails later ends the stream with an error fra
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
 from superfluid.clock import Clock
+from superfluid.config import HttpQosConfig
+from superfluid.domain.request import GenerationRequest
 from superfluid.errors import EngineFaultError, InternalFaultError, ShuttingDownError, SuperfluidError
 from superfluid.http.bodies import ClientGoneError, parse_body, read_body
 from superfluid.http.collect import CollectedReply, ReplyCollector, ReplyProgress
 from superfluid.http.dialect import Dialect, Exchange, Opening, StreamWriter
+from superfluid.http.qos import RequestedQos, requested_qos
 from superfluid.http.responses import send_error, send_response
 from superfluid.http.sse import ResponseStream, until_hangup
 from superfluid.http.timing import DeliverySpan, GenerationMeter
@@ -34,6 +37,7 @@ class GenerationContext(Struct, frozen=True):
     clock: Clock
     max_body_bytes: int
     keepalive_seconds: float
+    qos: HttpQosConfig = HttpQosConfig()
 
 
 class GenerationEndpoint:
@@ -45,27 +49,36 @@ class GenerationEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
+            qos = requested_qos(scope, self._context.qos)
             body = await read_body(scope, receive, self._context.max_body_bytes)
             exchange = await parse_body(body, self._dialect.parse)
             del body
             model = self._context.models.resolve(exchange.model)
-            await until_hangup(receive, self._serve(exchange, model, send))
+            await until_hangup(receive, self._serve(exchange, qos, model, send))
         except ClientGoneError:
             return
         except SuperfluidError as error:
             await send_error(send, error, self._dialect.error_body(error))
 
-    async def _serve(self, exchange: Exchange, model: ServedModel, send: Send) -> None:
+    async def _serve(self, exchange: Exchange, qos: RequestedQos, model: ServedModel, send: Send) -> None:
         meter = GenerationMeter(self._context.clock.monotonic())
+        requests = tuple(qos.of(request) for request in exchange.requests)
         if exchange.is_stream:
-            await self._stream(exchange, model, send, meter)
+            await self._stream(exchange, requests[0], model, send, meter)
         else:
-            await self._answer(exchange, model, send, meter)
+            await self._answer(exchange, requests, model, send, meter)
 
-    async def _answer(self, exchange: Exchange, model: ServedModel, send: Send, meter: GenerationMeter) -> None:
+    async def _answer(
+        self,
+        exchange: Exchange,
+        requests: Sequence[GenerationRequest],
+        model: ServedModel,
+        send: Send,
+        meter: GenerationMeter,
+    ) -> None:
         replies: list[Reply] = []
         try:
-            for request in exchange.requests:
+            for request in requests:
                 reply = await model.start(request)
                 replies.append(reply)
             collected = await self._collect_all(replies, meter)
@@ -95,8 +108,15 @@ class GenerationEndpoint:
             span.stamp(self._context.clock.monotonic(), progress.tokens)
         return collector.finish()
 
-    async def _stream(self, exchange: Exchange, model: ServedModel, send: Send, meter: GenerationMeter) -> None:
-        reply = await model.start(exchange.requests[0])
+    async def _stream(
+        self,
+        exchange: Exchange,
+        request: GenerationRequest,
+        model: ServedModel,
+        send: Send,
+        meter: GenerationMeter,
+    ) -> None:
+        reply = await model.start(request)
         try:
             opening = self._opening(reply, model)
             progress, span = meter.add_reply()

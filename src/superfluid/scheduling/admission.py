@@ -1,13 +1,16 @@
-"""The queue and who leaves it: first in, first out among those that need not wait for another one's prefill. Pure."""
+"""Who leaves the queue, into which lane, and who must give one up for it. Pure; lives in the worker."""
 
 from dataclasses import dataclass, field
 from typing import Final
 
 from superfluid.domain.request import QosClass
+from superfluid.domain.scheduling import SchedulingRules
 from superfluid.scheduling.placement import Seed, SeedChooser, Survey
-from superfluid.scheduling.plan import DropEntry, PlaceJob, SaveLane
+from superfluid.scheduling.plan import DropEntry, PlaceJob, Preempted, SaveLane
 from superfluid.scheduling.prefix import HostEntry, PrefixIndex
+from superfluid.scheduling.queue import Candidate, JobQueue
 from superfluid.scheduling.sequence import Lane, Sequence
+from superfluid.scheduling.statistics import SchedulerCounters
 
 PATIENCE_TICKS: Final = 64
 """A job stops waiting for a leader when neither its prefill nor one ahead of it has moved for this many ticks."""
@@ -21,6 +24,7 @@ class Moves:
 
     save_list: list[SaveLane] = field(default_factory=list)
     drop_list: list[DropEntry] = field(default_factory=list)
+    preempt_list: list[Preempted] = field(default_factory=list)
     place_list: list[PlaceJob] = field(default_factory=list)
     admitted: dict[int, Lane] = field(default_factory=dict)
     entries_by_lane: dict[int, HostEntry] = field(default_factory=dict)
@@ -34,47 +38,139 @@ class Moves:
         return tuple(self.drop_list)
 
     @property
+    def preemptions(self) -> tuple[Preempted, ...]:
+        return tuple(self.preempt_list)
+
+    @property
     def placements(self) -> tuple[PlaceJob, ...]:
         return tuple(self.place_list)
 
 
 class Admission:
-    """Owns the queue. Places jobs into lanes, and has lanes saved before what they hold is lost."""
+    """Owns the queue. Gives lanes to jobs, takes them from worse classes, has them saved before what they hold is lost.
 
-    def __init__(self, lanes: list[Lane], index: PrefixIndex, chooser: SeedChooser) -> None:
-        self.queue: dict[int, Sequence] = {}
+    ``now`` is in the scheduler's ticks, whole and broken ones; ``tick`` is the number of the plan.
+    """
+
+    def __init__(
+        self,
+        lanes: list[Lane],
+        index: PrefixIndex,
+        chooser: SeedChooser,
+        rules: SchedulingRules,
+        counters: SchedulerCounters,
+    ) -> None:
+        self.queue = JobQueue(rules.starvation_ticks)
         self._lanes = lanes
         self._index = index
         self._chooser = chooser
+        self._rules = rules
+        self._counters = counters
 
     @property
     def free_lanes(self) -> int:
         return sum([lane.sequence is None for lane in self._lanes])
 
-    def queue_depth(self) -> tuple[int, int, int, int]:
-        depth = [0] * len(QosClass)
-        for sequence in self.queue.values():
-            depth[sequence.job.qos] += 1
-        return (depth[0], depth[1], depth[2], depth[3])
-
-    def admit(self, tick: int) -> Moves:
-        """Gives free lanes to the jobs that can run. Changes queue, lanes and index as if the plan had succeeded."""
+    def admit(self, tick: int, now: float) -> Moves:
+        """Changes queue, lanes and index as if the plan had succeeded."""
         moves = Moves(drop_list=[DropEntry(entry_id) for entry_id in self._index.tidy()])
-        if not self.queue:
-            return moves
         free = self.free_lanes
-        for sequence in list(self.queue.values()) if free else ():
-            if self._is_still_waiting(sequence, tick):
-                continue
-            survey = self._chooser.survey(sequence, tick)
-            if survey.leader is not None and self._may_wait(sequence, survey):
-                self._wait(sequence, survey.leader, survey.coming_tokens)
-                continue
-            self._place(sequence, self._chooser.choose(sequence, survey), moves, tick)
-            free -= 1
-            if not free:
-                break
+        if not self.queue or self._is_taken_alone or not (free or self._can_preempt(now, tick)):
+            return moves
+        closed: set[QosClass] = set()
+        for candidate in self.queue.candidates(now, closed):
+            sequence = candidate.sequence
+            qos = sequence.job.qos
+            if self._is_capped(qos):
+                closed.add(qos)
+            elif sequence.job.is_batch_invariant:
+                if free == len(self._lanes):
+                    self._give_lane(candidate, self._chooser.survey(sequence, tick), moves, tick, now)
+                return moves
+            elif (survey := self._survey_unless_waiting(sequence, tick)) is not None:
+                if not free:
+                    victim = self._victim(qos, now, tick)
+                    if victim is None:
+                        closed.add(qos)
+                        continue
+                    self._preempt(victim, moves, now)
+                self._give_lane(candidate, survey, moves, tick, now)
+                free = self.free_lanes
+                if not free and not self._can_preempt(now, tick):
+                    return moves
         return moves
+
+    def can_admit(self, qos: QosClass, now: float) -> bool:
+        """Whether a job of that class that arrives now gets a lane in the next plan, at the cost of a worse class if
+        need be."""
+        if self._is_taken_alone or self._is_capped(qos):
+            return False
+        return self.free_lanes > 0 or self._victim(qos, now) is not None
+
+    # ---- who may run
+
+    @property
+    def _is_taken_alone(self) -> bool:
+        return any(lane.sequence is not None and lane.sequence.job.is_batch_invariant for lane in self._lanes)
+
+    def _is_capped(self, qos: QosClass) -> bool:
+        cap = self._rules.class_lanes[qos]
+        if cap is None:
+            return False
+        return sum([lane.sequence is not None and lane.sequence.job.qos == qos for lane in self._lanes]) >= cap
+
+    def _give_lane(self, candidate: Candidate, survey: Survey, moves: Moves, tick: int, now: float) -> None:
+        """A job that got its lane by waiting keeps it for a while, whoever comes, or waiting would be of no use."""
+        sequence = candidate.sequence
+        if candidate.effective_class < sequence.job.qos:
+            sequence.granted_class = candidate.effective_class
+            sequence.granted_until = now + self._rules.starvation_ticks
+        self._counters.starvation_grants_total += candidate.is_grant
+        self._place(sequence, self._chooser.choose(sequence, survey), moves, tick)
+
+    # ---- who must give way
+
+    def _can_preempt(self, now: float, tick: int) -> bool:
+        return self.queue.has_urgent and self._victim(QosClass.INTERACTIVE, now, tick) is not None
+
+    def _victim(self, qos: QosClass, now: float, tick: int = -1) -> Lane | None:
+        """The lane that a waiting job of ``qos`` may take: first those that decode, of these the worst class, of these
+        the youngest job. Media cannot be had back without its encoder, so its lanes are spared."""
+        if qos > QosClass.COMPLETION:
+            return None
+        held = [
+            (lane.is_decoding, sequence.job.qos, sequence.order, lane)
+            for lane in self._lanes
+            if (sequence := lane.sequence) is not None
+            and sequence.held_class(now) > qos
+            and not sequence.job.is_batch_invariant
+            and not sequence.job.images
+            and lane.placed_tick != tick
+        ]
+        return max(held)[3] if held else None
+
+    def _preempt(self, lane: Lane, moves: Moves, now: float) -> None:
+        sequence = lane.sequence
+        assert sequence is not None
+        job = sequence.job
+        produced = sequence.length - job.prompt_tokens
+        moves.preempt_list.append(Preempted(job.job_id, lane.index, job.qos, job.session, produced))
+        lane.release()
+        sequence.wait_again()
+        self.queue.put_back(sequence, now)
+        self._counters.preemptions_total += 1
+
+    # ---- where it begins
+
+    def _survey_unless_waiting(self, sequence: Sequence, tick: int) -> Survey | None:
+        """What the job could begin with; ``None`` if it had better wait for another one's prefill."""
+        if self._is_still_waiting(sequence, tick):
+            return None
+        survey = self._chooser.survey(sequence, tick)
+        if survey.leader is None or not self._may_wait(sequence, survey):
+            return survey
+        self._wait(sequence, survey.leader, survey.coming_tokens)
+        return None
 
     def _may_wait(self, sequence: Sequence, survey: Survey) -> bool:
         return sequence.leaders_tried < MAX_LEADERS and self._chooser.is_worth_waiting(survey)
@@ -113,7 +209,7 @@ class Admission:
         )
         moves.place_list.append(place)
         moves.admitted[sequence.job_id] = seed.lane
-        del self.queue[sequence.job_id]
+        self.queue.remove(sequence.job_id)
         sequence.progress_tick = tick
         sequence.leader = None
         seed.lane.place(sequence, seed.keep, tick)

@@ -31,7 +31,8 @@ class PlacementRules:
 @dataclass(frozen=True, slots=True)
 class Survey:
     """What a job could begin with now: its matches in lanes and in host memory; and the sequence that is computing
-    ``coming_tokens`` of it, if that is more."""
+    ``coming_tokens`` of it, if that is more. A leader is never of a worse class, whose prompt is read later than the
+    job's own would be."""
 
     lanes: tuple[tuple[Lane, int], ...]
     entries: tuple[tuple[HostEntry, int], ...]
@@ -74,11 +75,12 @@ class SeedChooser:
                 keep = self._usable(sequence, common_prefix(lane.held, sequence.stream), lane.length)
                 if keep:
                     lanes.append((lane, keep))
-            if lane.sequence is not None and self._rules.can_truncate:
-                match = common_prefix(lane.sequence.stream, sequence.stream)
+            other = lane.sequence
+            if other is not None and other.job.qos <= sequence.job.qos and self._rules.can_truncate:
+                match = common_prefix(other.stream, sequence.stream)
                 keep = self._usable(sequence, match, match)
-                if keep > coming and lane.sequence.job_id != sequence.refused_leader:
-                    leader, coming = lane.sequence, keep
+                if keep > coming and other.job_id != sequence.refused_leader:
+                    leader, coming = other, keep
         matches = self._index.matches(sequence.stream)
         entries = tuple(
             (entry, keep) for entry, match in matches if (keep := self._usable(sequence, match, entry.length))

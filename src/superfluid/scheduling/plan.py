@@ -7,6 +7,7 @@ clock.
 from dataclasses import dataclass, field
 
 from superfluid.domain.reply import Finish
+from superfluid.domain.request import QosClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,18 @@ class SaveLane:
     lane: int
     entry_id: int
     length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preempted:
+    """A job that has lost ``lane`` to a better class and waits again, ``produced_tokens`` into its reply. The plan's
+    saves still find its KV there."""
+
+    job_id: int
+    lane: int
+    qos: QosClass
+    session: int
+    produced_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +55,7 @@ class Chunk:
     """Prefill ``tokens[start : start + length]`` of the job on ``lane``. ``is_last`` chunks yield the next token.
 
     With ``is_image`` it is a run of an image, which is evaluated as a whole.
+    ``yields_to`` are the classes for whose arrival it is worth cutting short; it will take ``expected_seconds``.
     """
 
     job_id: int
@@ -50,6 +64,8 @@ class Chunk:
     length: int
     is_last: bool
     is_image: bool = False
+    yields_to: tuple[QosClass, ...] = field(default=(), compare=False)
+    expected_seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +82,8 @@ class StepPlan:
     """One tick, in the order it is carried out: saves, drops, placements, then decode rows and the chunk.
 
     The scheduler plans either decode rows or a chunk, in turn while there are both, so that drawn tokens leave before
-    the chunk begins and a cancellation need not wait for both. ``chunk_budget_tokens`` bounded the chunk.
+    the chunk begins and a cancellation need not wait for both. ``chunk_budget_tokens`` bounded the chunk. With
+    ``pause_seconds`` there are jobs, but none may run before that time is over or something new comes in.
     """
 
     saves: tuple[SaveLane, ...] = ()
@@ -75,6 +92,8 @@ class StepPlan:
     decodes: tuple[DecodeLane, ...] = ()
     chunk: Chunk | None = None
     chunk_budget_tokens: int = field(default=0, compare=False)
+    preemptions: tuple[Preempted, ...] = ()
+    pause_seconds: float = 0.0
 
     @property
     def is_empty(self) -> bool:
@@ -96,8 +115,8 @@ class StepOutcome:
     start from nothing), a save may fail (``lost_entries``), a job may fault (``faulted``: its lane is empty).
 
     A job of ``decodes`` that is neither in ``drawn`` nor in ``replayed`` did not advance. ``replayed`` are those whose
-    token was evaluated and none drawn. The durations are the engine's, for the rates that size the next chunk and weigh
-    a transfer against a prefill.
+    token was evaluated and none drawn. ``is_chunk_cut`` says that the chunk was ended early. The durations are the
+    engine's, for the rates that size the next chunk and weigh a transfer against a prefill.
     """
 
     drawn: tuple[Drawn, ...] = ()
@@ -111,6 +130,11 @@ class StepOutcome:
     replayed: tuple[int, ...] = ()
     save_seconds: float = 0.0
     restore_seconds: float = 0.0
+    is_chunk_cut: bool = False
+
+    @property
+    def engine_seconds(self) -> float:
+        return self.save_seconds + self.restore_seconds + self.decode_seconds + self.chunk_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +155,7 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a completed plan came to. ``first_tokens`` are the jobs that drew their first."""
+    """What a completed plan came to. ``first_tokens`` are the jobs that drew their first since they got a lane."""
 
     admitted: tuple[Admitted, ...] = ()
     retired: tuple[Retired, ...] = ()

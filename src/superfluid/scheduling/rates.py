@@ -4,10 +4,8 @@ from typing import Final
 
 KEEP_OF_OLD: Final = 0.7
 MIN_CHUNK_TOKENS: Final = 16
-MAX_CHUNK_TOKENS: Final = 512
+MAX_CHUNK_TOKENS: Final = 4096
 FIRST_CHUNK_TOKENS: Final = 32
-IDLE_TARGET_SECONDS: Final = 1.0
-"""How long a prompt chunk may take while nobody decodes: what a cancellation or a new arrival then waits for."""
 GAP_SHARE_OF_STEP: Final = 0.25
 """What one more run of lane ids costs, as a share of a decode step: 5 of about 20 ms with llama.cpp on two cores."""
 
@@ -63,7 +61,7 @@ class Rates:
         """How long the next chunk may be so that it and a decode step of the others fit ``target_seconds``."""
         if self._prefill is None:
             return FIRST_CHUNK_TOKENS
-        spare = target_seconds - self.decode_seconds(decoding_lanes) if decoding_lanes else IDLE_TARGET_SECONDS
+        spare = target_seconds - self.decode_seconds(decoding_lanes)
         if self._prefill <= 0.0:
             return MAX_CHUNK_TOKENS
         return max(MIN_CHUNK_TOKENS, min(MAX_CHUNK_TOKENS, int(spare / self._prefill)))

@@ -9,16 +9,19 @@ import numpy as np
 
 from superfluid.domain.job import Job
 from superfluid.domain.reply import Finish
+from superfluid.domain.request import QosClass
+from superfluid.domain.scheduling import DEFAULT_RULES, SchedulingRules
 from superfluid.errors import ContextLengthExceededError, InvalidValueError, QueueFullError
 from superfluid.scheduling.admission import Admission
 from superfluid.scheduling.images import require_image_runs
 from superfluid.scheduling.placement import PlacementRules, SeedChooser
-from superfluid.scheduling.plan import Admitted, Chunk, DecodeLane, Retired, StepOutcome, StepPlan, StepResult
+from superfluid.scheduling.plan import Admitted, Chunk, Retired, StepOutcome, StepPlan, StepResult
 from superfluid.scheduling.prefix import PrefixIndex
 from superfluid.scheduling.rates import Rates
 from superfluid.scheduling.sequence import Lane, Sequence
 from superfluid.scheduling.statistics import LaneView, SchedulerCounters, SchedulerStatistics, blocks
 from superfluid.scheduling.token_tree import Tokens
+from superfluid.scheduling.work import WorkChooser
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +34,9 @@ class SchedulerSettings:
     vocabulary_tokens: int
     max_queue: int = 512
     host_cache_bytes: int = 0
-    prefill_target_seconds: float = 0.4
     can_truncate: bool = True
     replays_replies: bool = False
+    rules: SchedulingRules = DEFAULT_RULES
 
 
 class Scheduler:
@@ -46,14 +49,15 @@ class Scheduler:
         self._index = PrefixIndex(limit_bytes=settings.host_cache_bytes, is_nesting=settings.can_truncate)
         rules = PlacementRules(settings.host_cache_bytes, settings.can_truncate)
         chooser = SeedChooser(self._lanes, self._index, self._rates, rules)
-        self._admission = Admission(self._lanes, self._index, chooser)
+        self._counters = SchedulerCounters()
+        self._admission = Admission(self._lanes, self._index, chooser, settings.rules, self._counters)
+        self._work = WorkChooser(
+            self._lanes, self._rates, settings.rules, self._counters, can_cut_chunks=settings.can_truncate
+        )
         self._running: dict[int, Lane] = {}
         self._tick = 0
-        self._is_chunk_due = True
-        self._background_divisor = 1
-        self._background_tick = 0  # the last one on which background work decoded
+        self._now = 0.0
         self._next_order = 0
-        self._counters = SchedulerCounters()
 
     @property
     def is_idle(self) -> bool:
@@ -81,12 +85,12 @@ class Scheduler:
         replays = self._settings.replays_replies
         sequence = Sequence(job, tokens, order=self._next_order, window_tokens=window, is_replayed=replays)
         self._next_order += 1
-        self._admission.queue[job.job_id] = sequence
+        self._admission.queue.add(sequence, self._now)
         return None
 
     def cancel(self, job_id: int) -> Retired | None:
         """Takes the job out of the queue or off its lane, which is free for the next plan. ``None`` if it is gone."""
-        if self._admission.queue.pop(job_id, None) is None:
+        if not self._admission.queue.remove(job_id):
             lane = self._running.pop(job_id, None)
             if lane is None:
                 return None
@@ -94,35 +98,31 @@ class Scheduler:
         return Retired(job_id, Finish.CANCELLED)
 
     def set_background_rate(self, divisor: int) -> None:
-        """Classes 2 and 3 decode on every ``divisor``-th tick at most, as long as there is other work to do."""
-        self._background_divisor = max(1, divisor)
+        """Agent and background jobs decode at one ``divisor``-th of their rate. 0 counts as 1."""
+        self._work.background_divisor = max(1, divisor)
 
     def plan(self) -> StepPlan:
-        """The next tick. Empty only if the scheduler is idle."""
+        """The next tick. Empty only if the scheduler is idle, or asks for a pause."""
         self._tick += 1
-        moves = self._admission.admit(self._tick)
+        moves = self._admission.admit(self._tick, self._now)
+        for preempted in moves.preemptions:
+            del self._running[preempted.job_id]
         self._running.update(moves.admitted)
-        prefilling = min((lane for lane in self._lanes if lane.is_prefilling), key=_prefill_order, default=None)
-        decodes = self._decodes(has_other_work=prefilling is not None)
-        budget = self._rates.chunk_tokens(len(decodes), self._settings.prefill_target_seconds)
-        chunk: Chunk | None = None
-        if prefilling is not None and (self._is_chunk_due or not decodes):
-            chunk, decodes = _chunk(prefilling, budget), ()
-        self._is_chunk_due = chunk is None
-        if any(self._running[row.job_id].is_background for row in decodes):
-            self._background_tick = self._tick
-        return StepPlan(moves.saves, moves.drops, moves.placements, decodes, chunk, budget)
-
-    def _decodes(self, *, has_other_work: bool) -> tuple[DecodeLane, ...]:
-        lanes = [lane for lane in self._lanes if lane.is_decoding]
-        if self._tick - self._background_tick < self._background_divisor:
-            foreground = [lane for lane in lanes if not lane.is_background]
-            if foreground or has_other_work:
-                lanes = foreground
-        return tuple([lane.decode for lane in lanes if lane.decode is not None])
+        work = self._work.choose()
+        return StepPlan(
+            moves.saves,
+            moves.drops,
+            moves.placements,
+            work.decodes,
+            None if work.chunk is None else self._with_yields(work.chunk),
+            work.chunk_budget_tokens,
+            moves.preemptions,
+            work.pause_seconds,
+        )
 
     def complete(self, plan: StepPlan, outcome: StepOutcome) -> StepResult:
         """Takes in what became of ``plan``; jobs that are over have left their lanes."""
+        self._now += (outcome.engine_seconds + plan.pause_seconds) / self._settings.rules.tick_target_seconds
         self._complete_transfers(plan, outcome)
         admitted = tuple([self._admitted(placement.job_id) for placement in plan.placements])
         self._complete_chunk(plan, outcome)
@@ -154,13 +154,9 @@ class Scheduler:
         """Every lane, for monitors."""
         return [_lane_view(lane) for lane in self._lanes]
 
-    def estimated_seconds(self, plan: StepPlan) -> float:
-        """What the plan's chunk will take, by the rates so far; decode rows are not counted."""
-        return 0.0 if plan.chunk is None else plan.chunk.length * self._rates.prefill_seconds_per_token
-
     def statistics(self) -> SchedulerStatistics:
         return SchedulerStatistics(
-            queue_depth=self._admission.queue_depth(),
+            queue_depth=self._admission.queue.depth(),
             lanes_active=len(self._running),
             lanes_prefilling=sum([lane.is_prefilling for lane in self._running.values()]),
             pool_blocks_used=sum([blocks(lane.length) for lane in self._lanes]),
@@ -173,7 +169,7 @@ class Scheduler:
     def check_integrity(self) -> None:
         """Raises AssertionError if the books are wrong. For tests, between ``complete`` and ``plan``."""
         self._index.check_integrity()
-        assert not self._running.keys() & self._admission.queue.keys()
+        assert not any(job_id in self._admission.queue for job_id in self._running)
         assert [lane for lane in self._lanes if lane.sequence is not None] == sorted(
             self._running.values(), key=lambda lane: lane.index
         )
@@ -232,16 +228,21 @@ class Scheduler:
         return Admitted(job_id, sequence.warm_tokens)
 
     def _complete_chunk(self, plan: StepPlan, outcome: StepOutcome) -> None:
-        if plan.chunk is None or not outcome.chunk_completed:
+        if plan.chunk is None:
+            return
+        ticks = outcome.chunk_seconds / self._settings.rules.tick_target_seconds
+        self._work.completed_chunk(self._running[plan.chunk.job_id], ticks, is_cut=outcome.is_chunk_cut)
+        if not outcome.chunk_completed:
             return
         lane = self._running[plan.chunk.job_id]
         lane.length += outcome.chunk_completed
         self._counters.prefill_tokens_total += outcome.chunk_completed
-        order = _prefill_order(lane)
+        # It was the first in line: nobody else's prompt stands still without a reason.
         for other in self._running.values():
-            if other.sequence is not None and _prefill_order(other) >= order:
+            if other.sequence is not None:
                 other.sequence.progress_tick = self._tick
-        if outcome.chunk_seconds > 0.0 and not plan.chunk.is_image:
+        is_telling = not (plan.chunk.is_image or outcome.is_chunk_cut)
+        if outcome.chunk_seconds > 0.0 and is_telling:
             self._rates.observe_prefill(outcome.chunk_completed, outcome.chunk_seconds)
 
     def _take_drawn(self, plan: StepPlan, outcome: StepOutcome) -> tuple[list[Retired], tuple[int, ...]]:
@@ -255,7 +256,7 @@ class Scheduler:
             if drawn.job_id != chunk_job:
                 lane.length += 1
             sequence.append(drawn.token)
-            if sequence.drawn_tokens == 1:
+            if sequence.is_first_token:
                 first.append(drawn.job_id)
             finish = self._finish(sequence, is_end=drawn.is_end)
             if finish is not Finish.NONE:
@@ -263,6 +264,19 @@ class Scheduler:
                 lane.release()
                 retired.append(Retired(drawn.job_id, finish))
         return retired, tuple(first)
+
+    def _with_yields(self, chunk: Chunk) -> Chunk:
+        """The chunk with what is worth cutting it short for: a better class that would get a lane at once. One that was
+        cut is then carried through, or a stream of arrivals would let nothing be read."""
+        sequence = self.sequence(chunk.job_id)
+        can_yield = self._settings.can_truncate and not sequence.is_cut_short
+        urgent = (QosClass.INTERACTIVE, QosClass.COMPLETION) if can_yield else ()
+        yields_to = tuple(
+            [qos for qos in urgent if qos < sequence.job.qos and self._admission.can_admit(qos, self._now)]
+        )
+        return replace(
+            chunk, yields_to=yields_to, expected_seconds=chunk.length * self._rates.prefill_seconds_per_token
+        )
 
     def _finish(self, sequence: Sequence, *, is_end: bool) -> Finish:
         if is_end:
@@ -286,24 +300,3 @@ def _lane_view(lane: Lane) -> LaneView:
         job.prompt_tokens,
         sequence.warm_tokens,
     )
-
-
-def _prefill_order(lane: Lane) -> int:
-    """Whose prompt goes on first: the oldest."""
-    assert lane.sequence is not None
-    return lane.sequence.order
-
-
-def _chunk(lane: Lane, budget: int) -> Chunk:
-    """The next chunk: a whole run of an image, or at most ``budget`` tokens of text; none leaves one token over."""
-    sequence = lane.sequence
-    assert sequence is not None
-    image = sequence.images.at(lane.length)
-    if image is not None:
-        return Chunk(sequence.job_id, lane.index, lane.length, image.length, image.end == sequence.length, True)
-    remaining = sequence.images.text_end(lane.length, sequence.prefill_end) - lane.length
-    length = min(remaining, budget)
-    if remaining - length == 1:
-        length -= 1
-    is_last = lane.length + length == sequence.length
-    return Chunk(sequence.job_id, lane.index, lane.length, length, is_last)

@@ -23,11 +23,20 @@ class Sequence:
     ``length`` tokens are known. Those up to ``prefill_end`` reach the lane in chunks, the others one a tick. While it
     is queued (``lane_index`` -1), ``leader`` is the sequence whose prefill it waits for, until that one's lane holds
     ``needed_tokens``.
+
+    ``queued_at``, ``passed_ticks`` (how long only younger prompts were read) and ``granted_until`` are in the
+    scheduler's time. Until ``granted_until`` a lane that was had by long waiting counts as ``granted_class``.
     """
 
     __slots__ = (
+        "_drawn_before",
+        "_is_replayed",
         "_submitted_tokens",
+        "decoded_turn",
+        "granted_class",
+        "granted_until",
         "images",
+        "is_cut_short",
         "job",
         "job_id",
         "lane_index",
@@ -36,9 +45,11 @@ class Sequence:
         "length",
         "needed_tokens",
         "order",
+        "passed_ticks",
         "prefill_end",
         "prefill_goal",
         "progress_tick",
+        "queued_at",
         "refused_leader",
         "tokens",
         "warm_tokens",
@@ -54,11 +65,23 @@ class Sequence:
         self._submitted_tokens = len(tokens)
         self.tokens: Tokens = np.empty(min(window_tokens, self.length + job.max_tokens), np.int32)
         self.tokens[: self.length] = tokens
-        self.prefill_goal = job.prompt_tokens if is_replayed and self.has_reply else self.length
-        self.prefill_end = self.prefill_goal
+        self._is_replayed = is_replayed
         self.lane_index = -1
         self.warm_tokens = 0
         self.progress_tick = 0
+        self.queued_at = 0.0
+        self.granted_class = int(job.qos)
+        self.granted_until = 0.0
+        self.wait_again()
+
+    def wait_again(self) -> None:
+        """The job is queued: for the first time, or because it has lost its lane. What it has drawn stays."""
+        self.prefill_goal = self.job.prompt_tokens if self._is_replayed and self.has_reply else self.length
+        self.prefill_end = self.prefill_goal
+        self._drawn_before = self.drawn_tokens
+        self.passed_ticks = 0.0
+        self.decoded_turn = -1
+        self.is_cut_short = False
         self.leader: Sequence | None = None
         self.needed_tokens = 0
         self.leaders_tried = 0
@@ -72,6 +95,15 @@ class Sequence:
     def drawn_tokens(self) -> int:
         """Tokens drawn since the job was submitted."""
         return self.length - self._submitted_tokens
+
+    @property
+    def is_first_token(self) -> bool:
+        """Whether the newest token is the first since the job got its lane."""
+        return self.drawn_tokens == self._drawn_before + 1
+
+    def held_class(self, now: float) -> int:
+        """What the job counts as when somebody wants its lane."""
+        return self.granted_class if now < self.granted_until else self.job.qos
 
     @property
     def stream(self) -> Tokens:

@@ -9,7 +9,8 @@ BLOCK_TOKENS: Final = 256
 
 @dataclass(slots=True)
 class SchedulerCounters:
-    """Counters since the start. A job that is submitted again after a lost worker counts in no admission counter."""
+    """Counters since the start. A job that is submitted again after a lost worker counts in no admission counter; one
+    that gets a lane again after a preemption counts anew."""
 
     ticks_total: int = 0
     prefill_tokens_total: int = 0
@@ -19,6 +20,8 @@ class SchedulerCounters:
     cold_admissions_total: int = 0
     host_saves_total: int = 0
     host_restores_total: int = 0
+    preemptions_total: int = 0
+    starvation_grants_total: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,8 @@ def turn_job(job_id: int, state: SessionState, header: Sequence[int], max_tokens
         max_tokens=min(max_tokens, window_tokens - len(tokens)),
         sampling=_sampling(state.params),
         qos=QosClass(state.qos_class),
+        is_batch_invariant=state.is_batch_invariant,
+        session=state.session,
     )
 
 

@@ -198,6 +198,7 @@ class ModelService:
             ignore_eos=request.ignore_eos,
             logprobs=request.logprobs,
             qos=request.qos,
+            is_batch_invariant=request.is_batch_invariant,
         )
 
     def _loaded_text(self) -> TextSide:

@@ -25,6 +25,14 @@ _COUNTERS: dict[str, tuple[str, Callable[[ModelStatistics], int]]] = {
     "decode_tokens": ("Tokens generated.", lambda s: s.decode_tokens_total),
     "warm_prefix_tokens": ("Prompt tokens taken from the prefix cache.", lambda s: s.warm_prefix_tokens_total),
     "cold_admissions": ("Admissions that found nothing in the prefix cache.", lambda s: s.cold_admissions_total),
+    "preemptions": (
+        "Generations that lost their lane to a better class.",
+        lambda s: s.preemptions_total,
+    ),
+    "starvation_grants": (
+        "Times that a job was served ahead of a better class because it had waited long.",
+        lambda s: s.starvation_grants_total,
+    ),
     "worker_respawns": ("Attempts to replace a lost worker.", lambda s: s.respawns_total),
 }
 _GAUGES: dict[str, tuple[str, Callable[[ModelStatistics], int]]] = {

@@ -14,7 +14,8 @@ from superfluid.errors import SuperfluidError
 from superfluid.worker import logs
 from superfluid.worker.connection import DaemonConnection
 from superfluid.worker.engine_choice import load_engine
-from superfluid.worker.loop import Inbox, TickLoop
+from superfluid.worker.inbox import Inbox
+from superfluid.worker.loop import TickLoop
 from superfluid.worker.protocol import Load, LoadFailed, Ready
 
 EXIT_LOAD_FAILED: Final = 3

@@ -4,7 +4,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from superfluid.worker.loop import Inbox
+from superfluid.worker.inbox import Inbox
 from superfluid.worker.protocol import FrameBuffer, FrameError, FromWorker, decode_to_worker, encode_frame
 
 _READ_BYTES = 1 << 16

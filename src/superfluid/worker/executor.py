@@ -21,6 +21,7 @@ from superfluid.scheduling.scheduler import Scheduler
 from superfluid.scheduling.sequence import Sequence
 from superfluid.worker.host_cache import HostCache
 from superfluid.worker.images import WorkerImages
+from superfluid.worker.interruption import Interruption
 from superfluid.worker.protocol import TokenScores
 
 _logger = logging.getLogger("superfluid_daemon::engine")
@@ -34,6 +35,7 @@ class Execution:
     drawn: list[Drawn] = field(default_factory=list)
     replayed: list[int] = field(default_factory=list)
     chunk_completed: int = 0
+    is_chunk_cut: bool = False
     cold_lanes: list[int] = field(default_factory=list)
     lost_entries: list[int] = field(default_factory=list)
     entry_bytes: dict[int, int] = field(default_factory=dict)
@@ -62,6 +64,7 @@ class Execution:
             replayed=tuple(self.replayed),
             save_seconds=self.save_seconds,
             restore_seconds=self.restore_seconds,
+            is_chunk_cut=self.is_chunk_cut,
         )
 
 
@@ -77,11 +80,20 @@ class _Draws:
 class Executor:
     """One per worker. Belongs to the engine's thread. Reads the scheduler's running sequences and changes none."""
 
-    def __init__(self, engine: Engine, scheduler: Scheduler, clock: Clock, images: WorkerImages | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        scheduler: Scheduler,
+        clock: Clock,
+        images: WorkerImages | None = None,
+        interruption: Interruption | None = None,
+    ) -> None:
+        """``interruption`` guards prompt chunks."""
         self._engine = engine
         self._scheduler = scheduler
         self._clock = clock
         self._images = images or WorkerImages(engine, None)
+        self._interruption = interruption or Interruption(engine, clock)
         self._host = HostCache()
         self._sampler = Sampler(engine.facts.vocabulary_tokens, engine.unpenalized)
         self._ends = engine.end_of_generation
@@ -94,6 +106,8 @@ class Executor:
     def execute(self, plan: StepPlan) -> Execution:
         """Blocks for as long as the engine takes. Faults of single jobs are in the result; anything raised is a bug."""
         execution = Execution()
+        for preempted in plan.preemptions:
+            self.forget(preempted.job_id)
         if plan.saves or plan.drops or plan.placements:
             self._transfer(plan, execution)
         if plan.decodes:
@@ -103,7 +117,7 @@ class Executor:
         return execution
 
     def forget(self, job_id: int) -> None:
-        """The job is over."""
+        """The job is over, or has lost its lane."""
         self._draws.pop(job_id, None)
 
     def check_integrity(self) -> None:
@@ -188,12 +202,14 @@ class Executor:
         if chunk.is_image:
             result = self._step_image(chunk, sequence, wants, execution)
         else:
-            result = self._step([Row(chunk.lane, chunk.start, tokens, wants)], [sequence], execution)
+            with self._interruption.during(chunk):
+                result = self._step([Row(chunk.lane, chunk.start, tokens, wants)], [sequence], execution)
         evaluated = self._clock.monotonic()
         execution.chunk_seconds = evaluated - begun
         if result is None:
             return
         execution.chunk_completed = result.completed[0]
+        execution.is_chunk_cut = result.completed[0] < chunk.length
         if chunk.is_last and result.completed[0] == chunk.length:
             self._draw(chunk.lane, sequence, result.logits[0], execution)
             execution.sample_seconds += self._clock.monotonic() - evaluated

@@ -168,6 +168,8 @@ def _pass_on(entry: _Entry, output: LaneOutput, tokens: list[int] | None) -> Non
         if not entry.has_started:
             entry.has_started = True
             entry.sink.started(output.warm_tokens)
+    if output.is_waiting_again:
+        entry.has_lane = False
     if tokens is not None:
         entry.received += output.tokens
         entry.losses = 0

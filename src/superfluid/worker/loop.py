@@ -1,7 +1,6 @@
 """The worker's tick loop: take messages, plan, execute, report; asleep while there is nothing to do. Main thread."""
 
 import logging
-import queue
 from collections.abc import Callable
 from typing import Final, assert_never
 
@@ -9,10 +8,12 @@ from superfluid.clock import Clock
 from superfluid.domain.job import Job
 from superfluid.engine.interface import Engine
 from superfluid.errors import SuperfluidError
-from superfluid.scheduling.plan import StepPlan
+from superfluid.scheduling.plan import StepOutcome, StepPlan
 from superfluid.scheduling.scheduler import Scheduler, SchedulerSettings
 from superfluid.worker.executor import Execution, Executor
 from superfluid.worker.images import WorkerImages
+from superfluid.worker.inbox import Inbox
+from superfluid.worker.interruption import Interruption
 from superfluid.worker.protocol import (
     Cancel,
     EngineSettings,
@@ -37,8 +38,7 @@ LANES_INTERVAL_SECONDS: Final = 0.2
 """How often the state of all lanes is told."""
 
 _logger = logging.getLogger("superfluid_daemon::worker")
-
-Inbox = queue.SimpleQueue[ToWorker]
+_scheduler_logger = logging.getLogger("superfluid_daemon::scheduler")
 
 
 class TickLoop:
@@ -64,16 +64,18 @@ class TickLoop:
                 vocabulary_tokens=facts.vocabulary_tokens,
                 max_queue=settings.max_queue,
                 host_cache_bytes=settings.host_cache_bytes,
-                prefill_target_seconds=settings.prefill_target_seconds,
                 can_truncate=facts.can_truncate,
                 replays_replies=not facts.flash_attention,
+                rules=settings.scheduling,
             )
         )
         self._images = WorkerImages(engine, settings.media_directory, send)
-        self._executor = Executor(engine, self._scheduler, clock, self._images)
+        self._interruption = Interruption(engine, clock)
+        self._executor = Executor(engine, self._scheduler, clock, self._images, self._interruption)
         self._is_traced = settings.is_traced
         self._reporter = TickReporter()
         self._inbox = inbox
+        inbox.on_arrival = self._interruption.arrived
         self._send = send
         self._clock = clock
         self._set_log_filter = set_log_filter
@@ -82,6 +84,7 @@ class TickLoop:
         self._stream_interval_seconds = settings.stream_interval_seconds
         self._reported_at = 0.0
         self._lanes_told_at = 0.0
+        self._pause_seconds = 0.0
 
     def check_integrity(self) -> None:
         """Raises AssertionError if scheduler, host cache or engine disagree. For tests, between ticks."""
@@ -99,8 +102,8 @@ class TickLoop:
             ticks += 1
             if not is_busy or ticks % TICKS_BETWEEN_RESTS == 0:
                 self._rest()
-            if not is_busy:
-                self.take(self._inbox.get())
+            if not is_busy or self._pause_seconds:
+                self._sleep(self._pause_seconds or None)
 
     def take(self, message: ToWorker) -> None:
         """Acts on one message; what it starts shows in the next tick."""
@@ -128,15 +131,18 @@ class TickLoop:
         """One plan, carried out and reported. False if there was nothing to do."""
         begun_unix, begun = self._clock.unix(), self._clock.monotonic()
         plan = self._scheduler.plan()
+        self._pause_seconds = plan.pause_seconds
+        self._log_preemptions(plan)
         planned = self._clock.monotonic()
         if plan.is_empty and not self._reporter.has_news:
-            return False
-        if self._scheduler.estimated_seconds(plan) >= LONG_TICK_SECONDS:
+            self._scheduler.complete(plan, StepOutcome())
+            return plan.pause_seconds > 0
+        if plan.chunk is not None and plan.chunk.expected_seconds >= LONG_TICK_SECONDS:
             self._send(tick_started(plan))
         execution = self._executor.execute(plan)
         result = self._scheduler.complete(plan, execution.outcome())
         times = TickTimes(begun_unix, begun, planned, self._clock.monotonic())
-        self._reporter.completed(execution, result, times)
+        self._reporter.completed(plan, execution, result, times)
         if self._is_traced and not plan.is_empty:
             self._reporter.trace(plan, self._scheduler.statistics(), times)
         for retired in result.retired:
@@ -147,6 +153,17 @@ class TickLoop:
         if is_due or self._reporter.is_urgent or execution.faults:
             self._report(plan, execution, times)
         return True
+
+    def _log_preemptions(self, plan: StepPlan) -> None:
+        for preempted in plan.preemptions:
+            fields = {
+                **({"session": preempted.session} if preempted.session else {}),
+                "job": preempted.job_id,
+                "lane": preempted.lane,
+                "class": int(preempted.qos),
+                "produced": preempted.produced_tokens,
+            }
+            _scheduler_logger.info("a lane was preempted", extra={"fields": fields})
 
     def _report(self, plan: StepPlan, execution: Execution, times: TickTimes) -> None:
         self._reported_at = times.done
@@ -160,9 +177,15 @@ class TickLoop:
         self._send(self._reporter.report(plan, execution, statistics, times, lanes))
 
     def _take_messages(self) -> None:
-        inbox = self._inbox
-        while not self._is_stopped and not inbox.empty():
-            self.take(inbox.get_nowait())
+        self._interruption.taking_messages()
+        while not self._is_stopped and not self._inbox.is_empty:
+            self._sleep(0)
+
+    def _sleep(self, timeout_seconds: float | None) -> None:
+        """Until a message comes, which it takes, or the time is over."""
+        message = self._inbox.get(timeout_seconds)
+        if message is not None:
+            self.take(message)
 
     def _cancel(self, job_id: int) -> None:
         retired = self._scheduler.cancel(job_id)

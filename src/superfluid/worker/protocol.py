@@ -13,6 +13,7 @@ from msgspec import Struct
 from superfluid.domain.job import Job
 from superfluid.domain.model import ModelFacts
 from superfluid.domain.reply import Finish
+from superfluid.domain.scheduling import SchedulingRules
 
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 _LENGTH = struct.Struct("<I")
@@ -23,10 +24,9 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
 
     ``model`` is a path for ``llamacpp``; for ``fake`` it is a path to a script (see ``engine/fake.py``) or empty.
     ``window_tokens`` is per lane; ``host_cache_bytes`` bounds the prefixes kept in host memory.
-    ``prefill_target_seconds`` is how long a tick may take while somebody is decoding. ``stream_interval_seconds`` is
-    how long drawn tokens may wait for those of the next ticks, so that fast ticks share a message.
-    ``projector`` lets the model see images, which lie in ``media_directory`` under their SHA-256; ``projector_type`` is
-    what its file calls it.
+    ``stream_interval_seconds`` is how long drawn tokens may wait for those of the next ticks, so that fast ticks share
+    a message. ``projector`` lets the model see images, which lie in ``media_directory`` under their SHA-256;
+    ``projector_type`` is what its file calls it.
     """
 
     engine: Literal["llamacpp", "fake"]
@@ -38,7 +38,6 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     gpu_layers: int = -1
     flash_attention: Literal["auto", "on", "off"] = "auto"
     host_cache_bytes: int = 0
-    prefill_target_seconds: float = 0.4
     llama_library_path: str | None = None
     is_engine_log_kept: bool = False
     stream_interval_seconds: float = 0.0
@@ -47,6 +46,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     projector: str | None = None
     projector_type: str = ""
     media_directory: str | None = None
+    scheduling: SchedulingRules = SchedulingRules()
 
 
 # ---- daemon to worker
@@ -79,7 +79,7 @@ class SetLogFilter(Struct, frozen=True, tag="log_filter", array_like=True):
 
 
 class SetBackgroundRate(Struct, frozen=True, tag="background_rate", array_like=True):
-    """From now on classes 2 and 3 decode on every ``divisor``-th tick only; 1 is every tick."""
+    """From now on agent and background jobs decode at one ``divisor``-th of their rate. At least 1."""
 
     divisor: int
 
@@ -147,6 +147,7 @@ class LaneOutput(Struct, frozen=True, array_like=True):
 
     ``warm_tokens`` is set in the job's first output after its admission (which may carry no token yet), and ``None``
     later. ``finish`` is ``NONE`` until the last. ``scores`` has one entry a token if the job asked for logprobs.
+    ``is_waiting_again``: the job has lost its lane to a better class; another admission will follow.
     """
 
     job_id: int
@@ -154,6 +155,7 @@ class LaneOutput(Struct, frozen=True, array_like=True):
     finish: Finish = Finish.NONE
     warm_tokens: int | None = None
     scores: list[TokenScores] = []
+    is_waiting_again: bool = False
 
 
 class LaneState(Struct, frozen=True, array_like=True):
@@ -203,6 +205,8 @@ class TickRecord(Struct, frozen=True, array_like=True):
     first_token_seconds: list[float]
     lanes: list[LaneState] | None = None
     """All lanes, a few times a second and whenever the worker falls idle; ``None`` in between."""
+    preemptions_total: int = 0
+    starvation_grants_total: int = 0
 
 
 class TickSpan(Struct, frozen=True, array_like=True):

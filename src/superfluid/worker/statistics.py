@@ -66,6 +66,8 @@ def model_statistics(
         cold_admissions_total=counters.cold_admissions,
         host_saves_total=counters.host_saves,
         host_restores_total=counters.host_restores,
+        preemptions_total=counters.preemptions,
+        starvation_grants_total=counters.starvation_grants,
         lanes_active=last.lanes_active if is_ticking else 0,
         queue_depth=last.queue_depth if is_ticking else jobs.waiting_by_class(),
         pool_blocks_used=last.pool_blocks_used,

@@ -29,6 +29,7 @@ class _Output:
     finish: Finish = Finish.NONE
     warm_tokens: int | None = None
     scores: list[TokenScores] = field(default_factory=list)
+    is_waiting_again: bool = False
 
 
 class TickReporter:
@@ -61,15 +62,23 @@ class TickReporter:
         self._retirements += 1
         self.is_urgent = True
 
+    def preempted(self, job_id: int) -> None:
+        """The job waits again. Its tokens stay where they are; its next first token will be timed anew."""
+        self._output(job_id).is_waiting_again = True
+        self._admitted.pop(job_id, None)
+
     def discard(self, job_id: int) -> None:
         """The job was answered with a refusal: it gets no output."""
         self._outputs.pop(job_id, None)
         self._forget(job_id)
 
-    def completed(self, execution: Execution, result: StepResult, times: TickTimes) -> None:
+    def completed(self, plan: StepPlan, execution: Execution, result: StepResult, times: TickTimes) -> None:
+        for preempted in plan.preemptions:
+            self.preempted(preempted.job_id)
         self.is_urgent |= bool(result.admitted or result.first_tokens)
         for admitted in result.admitted:
-            self._output(admitted.job_id).warm_tokens = admitted.warm_tokens
+            output = self._output(admitted.job_id)
+            output.warm_tokens, output.is_waiting_again = admitted.warm_tokens, False
             if admitted.job_id in self._fresh:
                 self._admitted[admitted.job_id] = times.begun
         for drawn in execution.drawn:
@@ -107,7 +116,7 @@ class TickReporter:
     ) -> Tick:
         """The message; everything collected so far is then told. ``lanes`` are told where they are given."""
         outputs = [
-            LaneOutput(job_id, output.tokens, output.finish, output.warm_tokens, output.scores)
+            LaneOutput(job_id, output.tokens, output.finish, output.warm_tokens, output.scores, output.is_waiting_again)
             for job_id, output in self._outputs.items()
         ]
         record = self._record(plan, execution, statistics, times)
@@ -162,6 +171,8 @@ class TickReporter:
             host_saves_total=counters.host_saves_total,
             host_restores_total=counters.host_restores_total,
             first_token_seconds=self._first_tokens,
+            preemptions_total=counters.preemptions_total,
+            starvation_grants_total=counters.starvation_grants_total,
         )
 
 

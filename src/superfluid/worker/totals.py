@@ -21,6 +21,8 @@ class Counters(NamedTuple):
     cold_admissions: int = 0
     host_saves: int = 0
     host_restores: int = 0
+    preemptions: int = 0
+    starvation_grants: int = 0
 
 
 class TickTotals:
@@ -64,6 +66,8 @@ class TickTotals:
             last.cold_admissions_total,
             last.host_saves_total,
             last.host_restores_total,
+            last.preemptions_total,
+            last.starvation_grants_total,
         )
         return Counters(*(a + b for a, b in zip(self._earlier, present, strict=True)))
 

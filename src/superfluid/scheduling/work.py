@@ -1,0 +1,161 @@
+"""What the engine does in a tick: a decode step or a chunk of one prompt, and how much of it. Pure; in the worker."""
+
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Final
+
+from superfluid.domain.scheduling import SchedulingRules
+from superfluid.scheduling.plan import Chunk, DecodeLane
+from superfluid.scheduling.rates import Rates
+from superfluid.scheduling.sequence import Lane, Sequence
+from superfluid.scheduling.statistics import SchedulerCounters
+
+IDLE_TARGET_SECONDS: Final = 1.0
+"""How long a chunk may take while nobody decodes and it can be ended early: what another prompt then waits for."""
+INTERACTIVE_SHARE: Final = 0.25
+"""Of the target, while a chat or a completion is being written: somebody is reading along."""
+ALONE_CHUNK_TOKENS: Final = 512
+"""The chunks of a job that runs alone: always the same, so that measured rates have no part in its result."""
+MIN_PAUSE_SECONDS: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """``decodes`` or ``chunk``, or a pause, or nothing. The budget is what bounded the chunk, or would have."""
+
+    decodes: tuple[DecodeLane, ...] = ()
+    chunk: Chunk | None = None
+    chunk_budget_tokens: int = 0
+    pause_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class WorkChooser:
+    """Reads the lanes; owns whose turn it is. ``background_divisor`` may be set at any time.
+
+    ``can_cut_chunks``: a chunk in flight can be ended early.
+    """
+
+    lanes: list[Lane]
+    rates: Rates
+    rules: SchedulingRules
+    counters: SchedulerCounters
+    can_cut_chunks: bool
+    background_divisor: int = 1
+    _is_chunk_due: bool = field(default=True, init=False)
+    _turn: int = field(default=0, init=False)
+
+    def choose(self) -> Work:
+        """While there is both to do they take turns; a prompt gets the turns that no decoding lane may use."""
+        prefilling = [lane for lane in self.lanes if lane.is_prefilling]
+        decoding = [lane for lane in self.lanes if lane.is_decoding]
+        budget = self._budget(decoding)
+        if prefilling and self._is_chunk_due:
+            self._is_chunk_due = False
+            return Work(chunk=self._chunk(prefilling, budget), chunk_budget_tokens=budget)
+        self._turn += 1
+        rows = self._rows(decoding)
+        if rows:
+            self._is_chunk_due = True
+            return Work(tuple([lane.decode for lane in rows if lane.decode is not None]), chunk_budget_tokens=budget)
+        if prefilling:
+            return Work(chunk=self._chunk(prefilling, budget), chunk_budget_tokens=budget)
+        return Work(chunk_budget_tokens=budget, pause_seconds=self._pause(decoding) if decoding else 0.0)
+
+    def completed_chunk(self, lane: Lane, ticks: float, *, is_cut: bool) -> None:
+        """``lane``'s prompt was read for ``ticks``: those it has passed have waited as long."""
+        served = lane.sequence
+        assert served is not None
+        served.is_cut_short = is_cut
+        for other in self.lanes:
+            sequence = other.sequence
+            if sequence is None or not other.is_prefilling:
+                continue
+            sequence.passed_ticks = sequence.passed_ticks + ticks if sequence.order < served.order else 0.0
+
+    # ---- decode steps
+
+    def _rows(self, decoding: list[Lane]) -> list[Lane]:
+        """The lanes that decode in this turn, in the order of their ids."""
+        if self.background_divisor > 1 and self._turn % self.background_divisor:
+            decoding = [lane for lane in decoding if not lane.is_background]
+        budget = self.rules.decode_budget_tokens
+        if not 0 < budget < len(decoding):
+            return decoding
+        for sequence in map(_sequence, decoding):
+            if sequence.decoded_turn < 0:
+                sequence.decoded_turn = self._turn - 1
+        chosen = sorted(decoding, key=self._decode_order)[:budget]
+        for lane in chosen:
+            sequence = _sequence(lane)
+            self.counters.starvation_grants_total += self._is_starving(sequence)
+            sequence.decoded_turn = self._turn
+        return sorted(chosen, key=lambda lane: lane.index)
+
+    def _decode_order(self, lane: Lane) -> tuple[bool, int, int]:
+        sequence = _sequence(lane)
+        return not self._is_starving(sequence), sequence.job.qos, sequence.order
+
+    def _is_starving(self, sequence: Sequence) -> bool:
+        return self._turn - sequence.decoded_turn > self.rules.starvation_ticks
+
+    def _pause(self, decoding: list[Lane]) -> float:
+        """As long as the turns that are left out would have taken, so that a divisor divides the rate and not only the
+        count of turns. Several turns at once if they are short."""
+        turn_seconds = max(self.rates.decode_seconds(len(decoding)), MIN_PAUSE_SECONDS / self.background_divisor)
+        left_out = self.background_divisor - self._turn % self.background_divisor
+        turns = min(left_out, ceil(MIN_PAUSE_SECONDS / turn_seconds))
+        self._turn += turns - 1
+        return turns * turn_seconds
+
+    # ---- chunks
+
+    def _budget(self, decoding: list[Lane]) -> int:
+        """Tokens of the next chunk at most."""
+        target = self.rules.tick_target_seconds
+        if not decoding and self.can_cut_chunks:
+            target = max(target, IDLE_TARGET_SECONDS)
+        elif any(not lane.is_background for lane in decoding):
+            target *= INTERACTIVE_SHARE
+        tokens = self.rates.chunk_tokens(len(decoding), target)
+        limit = self.rules.prefill_budget_tokens
+        return min(tokens, limit) if limit else tokens
+
+    def _chunk(self, prefilling: list[Lane], budget: int) -> Chunk:
+        lane = min(prefilling, key=self._prefill_order)
+        sequence = _sequence(lane)
+        self.counters.starvation_grants_total += lane is not min(prefilling, key=_plain_prefill_order)
+        if sequence.job.is_batch_invariant:
+            budget = ALONE_CHUNK_TOKENS
+        return next_chunk(lane, budget)
+
+    def _prefill_order(self, lane: Lane) -> tuple[bool, int, int, int]:
+        """The passed-over first, then the better class, the shorter rest, the older job."""
+        return (not self._has_starved(_sequence(lane)), *_plain_prefill_order(lane))
+
+    def _has_starved(self, sequence: Sequence) -> bool:
+        return sequence.passed_ticks >= self.rules.starvation_ticks
+
+
+def next_chunk(lane: Lane, budget: int) -> Chunk:
+    """The next chunk: a whole run of an image, or at most ``budget`` tokens of text; none leaves one token over."""
+    sequence = _sequence(lane)
+    image = sequence.images.at(lane.length)
+    if image is not None:
+        return Chunk(sequence.job_id, lane.index, lane.length, image.length, image.end == sequence.length, True)
+    remaining = sequence.images.text_end(lane.length, sequence.prefill_end) - lane.length
+    length = min(remaining, budget)
+    if remaining - length == 1:
+        length -= 1
+    is_last = lane.length + length == sequence.length
+    return Chunk(sequence.job_id, lane.index, lane.length, length, is_last)
+
+
+def _plain_prefill_order(lane: Lane) -> tuple[int, int, int]:
+    sequence = _sequence(lane)
+    return sequence.job.qos, sequence.prefill_end - lane.length, sequence.order
+
+
+def _sequence(lane: Lane) -> Sequence:
+    assert lane.sequence is not None
+    return lane.sequence

@@ -1,0 +1,69 @@
+"""Ends the prompt chunk in flight when what has just arrived should not wait for it. Two threads; in the worker.
+
+The reader thread hears of a message while the engine's thread is inside the engine, where it cannot look for one.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from superfluid.clock import Clock
+from superfluid.engine.interface import Engine
+from superfluid.scheduling.plan import Chunk
+from superfluid.worker.protocol import Cancel, Submit, ToWorker
+
+WORTHWHILE_SECONDS: Final = 0.02
+"""A chunk that will be over sooner than this is left alone: cutting it loses the micro-batch it is in."""
+
+
+class Interruption:
+    """``arrived`` is for the reader thread, the rest for the engine's."""
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._chunk: Chunk | None = None
+        self._expected_end = 0.0
+        self._fresh: list[ToWorker] = []
+
+    def arrived(self, message: ToWorker) -> None:
+        """Called for every message, when the tick loop can take it already. One that it has taken may be heard of too
+        late: it then cuts one chunk short in vain."""
+        if not isinstance(message, Cancel | Submit):
+            return
+        with self._lock:
+            self._fresh.append(message)
+            if self._is_reason(message):
+                self._engine.abort()
+
+    def taking_messages(self) -> None:
+        """Whatever has arrived so far will be in the next plan."""
+        if self._fresh:
+            with self._lock:
+                self._fresh.clear()
+
+    @contextmanager
+    def during(self, chunk: Chunk) -> Iterator[None]:
+        """Around the engine's step: it may end early, or do nothing at all if the reason came after the plan."""
+        with self._lock:
+            self._chunk = chunk
+            self._expected_end = self._clock.monotonic() + chunk.expected_seconds
+            if any(self._is_reason(message) for message in self._fresh):
+                self._engine.abort()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._chunk = None
+                self._engine.resume()
+
+    def _is_reason(self, message: ToWorker) -> bool:
+        chunk = self._chunk
+        if chunk is None or self._expected_end - self._clock.monotonic() < WORTHWHILE_SECONDS:
+            return False
+        if isinstance(message, Cancel):
+            return message.job_id == chunk.job_id
+        # A job that must run alone would have to wait all the same.
+        return isinstance(message, Submit) and not message.job.is_batch_invariant and message.job.qos in chunk.yields_to
