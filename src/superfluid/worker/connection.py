@@ -11,7 +11,8 @@ _READ_BYTES = 1 << 16
 
 
 class DaemonConnection:
-    """Owns the socket. ``on_lost`` is called by the reader thread when the daemon has gone or talks nonsense."""
+    """Owns the socket. ``on_lost`` is called when the daemon has gone (with no reason) or talks nonsense, by whichever
+    thread notices."""
 
     def __init__(self, sock: socket.socket, inbox: Inbox, on_lost: Callable[[str], None]) -> None:
         self._socket = sock
@@ -25,10 +26,14 @@ class DaemonConnection:
         return thread
 
     def send(self, message: FromWorker) -> None:
-        """Blocks while the daemon does not read. Raises OSError if it is gone."""
+        """Blocks while the daemon does not read. Raises OSError if it is gone, unless ``on_lost`` ended the process."""
         frame = encode_frame(message)
-        with self._sending:
-            self._socket.sendall(frame)
+        try:
+            with self._sending:
+                self._socket.sendall(frame)
+        except (BrokenPipeError, ConnectionResetError):
+            self._on_lost("")
+            raise
 
     def _read(self) -> None:
         frames = FrameBuffer()
@@ -38,6 +43,9 @@ class DaemonConnection:
                     self._inbox.put(decode_to_worker(payload))
         except FrameError as error:
             self._on_lost(f"a frame from the daemon does not decode: {error}")
+        except ConnectionResetError:
+            # It went without having read all that it was sent.
+            self._on_lost("")
         except OSError as error:
             self._on_lost(f"the connection to the daemon broke: {error.strerror}")
         else:
