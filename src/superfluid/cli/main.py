@@ -10,6 +10,7 @@ from superfluid.cli.media import media_command
 from superfluid.cli.pull import pull_command
 from superfluid.cli.serve import serve_command
 from superfluid.cli.session.command import session_command, show_overview
+from superfluid.cli.top import top_command
 from superfluid.errors import SuperfluidError, UsageError
 from superfluid.version import __version__
 
@@ -65,6 +66,7 @@ def root_command() -> Group:
     root.add_command(serve_command())
     root.add_command(session_command())
     root.add_command(media_command())
+    root.add_command(top_command())
     root.add_command(pull_command())
     root.add_command(_help_command())
     root.add_command(_version_command())

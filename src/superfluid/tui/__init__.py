@@ -1,0 +1,1 @@
+"""Terminal monitors. Nothing here is imported by the daemon's process."""
