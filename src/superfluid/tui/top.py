@@ -57,20 +57,25 @@ class TopApp(App[None]):
         self._threads = ThreadPoolExecutor(max(1, min(32, len(polls))), thread_name_prefix="poll")
         self._is_waiting = [False] * len(polls)
         self._rows: list[NodeView] = []
+        # Held rather than looked up: a timer may still fire while the screen is being taken down.
+        self._summary_line = Static(id="summary")
+        self._table: DataTable[Text] = DataTable(id="nodes", cursor_type="none", zebra_stripes=True)
+        self._chart_title = Static(id="chart-title")
+        self._chart = Sparkline([], id="chart")
+        self._filter_box = Input(placeholder="part of a node's name or address; Esc shows all again", id="filter")
+        self._key_line = Static(id="keys")
 
     def compose(self) -> ComposeResult:
-        yield Static(id="summary")
-        table: DataTable[Text] = DataTable(id="nodes", cursor_type="none", zebra_stripes=True)
-        yield table
-        yield Static(id="chart-title")
-        yield Sparkline([], id="chart")
-        yield Input(placeholder="part of a node's name or address; Enter to apply, Esc to clear", id="filter")
-        yield Static(id="keys")
+        yield self._summary_line
+        yield self._table
+        yield self._chart_title
+        yield self._chart
+        yield self._filter_box
+        yield self._key_line
 
     def on_mount(self) -> None:
-        table = self._table()
         for name in _COLUMNS:
-            table.add_column(name, key=name)
+            self._table.add_column(name, key=name)
         self._poll_all()
         self.set_interval(self._interval_seconds, self._tick)
         self._draw()
@@ -103,26 +108,22 @@ class TopApp(App[None]):
 
     # ---- drawing
 
-    def _table(self) -> "DataTable[Text]":
-        return self.query_one("#nodes", DataTable)
-
     def _draw(self) -> None:
-        self.query_one("#summary", Static).update(self._summary())
-        self.query_one("#keys", Static).update(self._keys())
+        self._summary_line.update(self._summary())
+        self._key_line.update(self._keys())
         views = ordered([node.view for node in self._fleet.nodes], self._sort, self._filter)
         if views != self._rows:
             self._rows = views
             self._fill(views)
         history = list(self._fleet.history)
-        self.query_one("#chart", Sparkline).data = history
+        self._chart.data = history
         peak = max(history, default=0.0)
-        self.query_one("#chart-title", Static).update(f"tokens a second, all nodes; peak {peak:.0f}")
+        self._chart_title.update(f"tokens a second, all nodes; peak {peak:.0f}")
 
     def _fill(self, views: Sequence[NodeView]) -> None:
-        table = self._table()
-        table.clear()
+        self._table.clear()
         for view in views:
-            table.add_row(*_cells(view))
+            self._table.add_row(*_cells(view))
 
     def _summary(self) -> Text:
         summary = self._fleet.summary()
@@ -151,13 +152,13 @@ class TopApp(App[None]):
         self._draw()
 
     def action_filter(self) -> None:
-        box = self.query_one("#filter", Input)
+        box = self._filter_box
         box.add_class("is-open")
         box.focus()
 
     async def action_leave(self) -> None:
         """Esc closes the filter first, and then the program."""
-        box = self.query_one("#filter", Input)
+        box = self._filter_box
         if box.has_class("is-open") or self._filter:
             box.value = ""
             self._apply("")
@@ -173,7 +174,7 @@ class TopApp(App[None]):
 
     def _apply(self, text: str) -> None:
         self._filter = text
-        self.query_one("#filter", Input).remove_class("is-open")
+        self._filter_box.remove_class("is-open")
         self.set_focus(None)
         self._draw()
 
