@@ -21,17 +21,21 @@ import apsw
 from benchmarks.micro.codec import MOMENT, make_tokens
 from superfluid.chat.model import open_text
 from superfluid.clock import SystemClock
+from superfluid.config import CompletionConfig
 from superfluid.domain.events import Body, Created, Event, Generated, GenerationPrompt, GenParams, Message
 from superfluid.domain.job import Job
 from superfluid.domain.model import ModelFacts
 from superfluid.domain.reply import Finish
+from superfluid.domain.statistics import InfillCounters
 from superfluid.native import postcard, requests, responses
 from superfluid.native.protocol import Request, Response
 from superfluid.native.socket_server import SocketServer
 from superfluid.sessions.api import Sessions
 from superfluid.sessions.backend import JobSink
 from superfluid.sessions.counter import ReplyCounter
+from superfluid.sessions.infill import InfillService
 from superfluid.sessions.log import SessionLog
+from superfluid.sessions.metering import CompletionMeter
 from superfluid.sessions.text import SessionText
 from superfluid.store.record import event_checksum
 from superfluid.store.sqlite import SqliteStore
@@ -149,12 +153,15 @@ def build(path: Path) -> tuple[SqliteStore, SessionLog, Sessions, IdleBackend]:
     session_text = SessionText(text.tokenizer, text.codec, text.turns)
     store, backend = SqliteStore(path), IdleBackend()
     log = SessionLog(store, postcard.body_codec(), clock=SystemClock(), reader=ThreadPoolExecutor(1))
+    counter, executor, counters = ReplyCounter(), ThreadPoolExecutor(1), InfillCounters()
     sessions = Sessions(
         log,
         backend,
         lambda: session_text,
-        counter=ReplyCounter(),
-        executor=ThreadPoolExecutor(1),
+        counter=counter,
+        executor=executor,
+        infill=InfillService(backend, counter=counter, executor=executor, counters=counters),
+        meter=CompletionMeter(CompletionConfig(), time.monotonic, counters),
         unix_ms=lambda: MOMENT,
         metrics_text=str,
         set_log_level=lambda _: None,

@@ -79,6 +79,15 @@ class GenerationConfig(Struct, frozen=True, kw_only=True):
     sampling: SamplingOverrides = SamplingOverrides()
 
 
+class CompletionConfig(Struct, frozen=True, kw_only=True):
+    """Requests to fill in the middle: ``rate`` a second and ``burst`` at once for each client (``rate`` 0 is without
+    limit), and how long one may take (``None`` is as long as it does)."""
+
+    rate: float = 10.0
+    burst: int = 20
+    deadline_seconds: float | None = None
+
+
 class HttpQosConfig(Struct, frozen=True, kw_only=True):
     """The scheduling class of requests that name none, and whether a header may name one."""
 
@@ -153,6 +162,7 @@ class ServeConfig(Struct, frozen=True, kw_only=True):
     node_name: str | None = None
     sessions: SessionsConfig = SessionsConfig()
     otlp: OtlpConfig = OtlpConfig()
+    completion: CompletionConfig = CompletionConfig()
 
 
 def environment_value(environment: Mapping[str, str], name: str) -> str | None:

@@ -17,7 +17,7 @@ from superfluid.banner import announce_loading, announce_ready
 from superfluid.chat.model import LoadedText, open_text
 from superfluid.clock import SystemClock
 from superfluid.config import ServeConfig
-from superfluid.domain.statistics import ModelStatistics
+from superfluid.domain.statistics import InfillCounters, ModelStatistics
 from superfluid.engine_settings import engine_settings, uses_fake_engine
 from superfluid.errors import ModelLoadingError, ModelNotFoundError
 from superfluid.http.app import create_app
@@ -26,7 +26,9 @@ from superfluid.models.progress import progress_for
 from superfluid.models.source import ModelFile, resolve_model
 from superfluid.session_stack import SessionStack
 from superfluid.sessions.counter import ReplyCounter
+from superfluid.sessions.infill import InfillService
 from superfluid.sessions.interface import ServedModel
+from superfluid.sessions.metering import CompletionMeter
 from superfluid.sessions.service import ModelService
 from superfluid.sessions.text import SessionText
 from superfluid.telemetry.access_log import log_generation
@@ -86,6 +88,8 @@ class _Daemon:
         self._config = config
         self._logs = logs
         self._models = _SingleModel()
+        self._infill_counters = InfillCounters()
+        self._meter = CompletionMeter(config.completion, time.monotonic, self._infill_counters)
         self._supervisor: WorkerSupervisor | None = None
         self._metrics = MetricsPage(
             self._statistics,
@@ -93,6 +97,7 @@ class _Daemon:
             node_name(os.environ, socket.gethostname()),
             lambda: None if self._sessions is None else self._sessions.statistics(),
             lambda: None if self._telemetry is None else self._telemetry.span_counts(),
+            self._infill_counters,
         )
         self._telemetry: TelemetryStack | None = None
         self._executor = ThreadPoolExecutor(_TEXT_THREADS, thread_name_prefix="text")
@@ -111,6 +116,7 @@ class _Daemon:
             record_generation=log_generation,
             statistics=self._statistics,
             session_of=self._session_of,
+            meter=self._meter,
         )
         if self._config.sessions.directory is not None:
             self._sessions = SessionStack(self._config.sessions, clock=SystemClock())
@@ -185,6 +191,13 @@ class _Daemon:
             on_spans=None if tracer is None else tracer.ticked,
         )
         self._supervisor = supervisor
+        infill = InfillService(
+            supervisor,
+            counter=self._counter,
+            executor=self._executor,
+            counters=self._infill_counters,
+            deadline_seconds=config.completion.deadline_seconds,
+        )
         service = ModelService(
             file.name if file is not None else "fake",
             created_unix=int(time.time()),
@@ -192,6 +205,7 @@ class _Daemon:
             generation=config.generation,
             counter=self._counter,
             executor=self._executor,
+            infill=infill,
         )
         self._models.add(service)
         if self._sessions is not None:
@@ -201,6 +215,8 @@ class _Daemon:
                 executor=self._executor,
                 metrics_text=lambda: self._metrics()[0].decode(),
                 set_log_level=self._set_log_level,
+                infill=infill,
+                meter=self._meter,
                 drain_seconds=config.drain_timeout_seconds,
             )
         started = time.monotonic()
@@ -212,9 +228,9 @@ class _Daemon:
         text: LoadedText = await asyncio.get_running_loop().run_in_executor(
             self._executor, lambda: open_text(path, config.model.llama_library_path, window_tokens=window)
         )
-        chats = None
-        if self._sessions is not None:
-            chats = self._sessions.attach_text(SessionText(text.tokenizer, text.codec, text.turns))
+        session_text = SessionText(text.tokenizer, text.codec, text.turns)
+        infill.attach_text(session_text)
+        chats = None if self._sessions is None else self._sessions.attach_text(session_text)
         service.attach_text(text, chats)
         logger.info(
             "the model is loaded",

@@ -5,6 +5,7 @@ Each leaf has a stable ``code``. ``http/errors.py`` maps every leaf to a status 
     SuperfluidError
     ├── CallerError              the request must change
     │   ├── InvalidRequestError, InvalidValueError, UnsupportedParameterError, UnsupportedInputError
+    │   ├── CompletionRateLimitedError   (or wait)
     │   ├── FimUnsupportedError
     │   ├── ContextLengthExceededError, TemplateRefusedError
     │   ├── ModelNotFoundError, RouteNotFoundError, MethodNotAllowedError, PayloadTooLargeError
@@ -64,6 +65,17 @@ class FimUnsupportedError(CallerError):
     """A suffix was given, and nothing here can fill in the middle."""
 
     code = "fim_unsupported"
+
+
+class CompletionRateLimitedError(CallerError):
+    """Completions are asked for more often than the operator allows. ``retry_after_ms`` is at least 1."""
+
+    code = "completion_rate_limited"
+    is_retryable = True
+
+    def __init__(self, message: str, *, retry_after_ms: int) -> None:
+        super().__init__(message)
+        self.retry_after_ms = retry_after_ms
 
 
 class ContextLengthExceededError(CallerError):

@@ -20,7 +20,9 @@ from superfluid.sessions.backend import GenerationBackend
 from superfluid.sessions.chats import ChatStore
 from superfluid.sessions.counter import ReplyCounter
 from superfluid.sessions.erasing import Eraser
+from superfluid.sessions.infill import InfillService
 from superfluid.sessions.log import SessionLog
+from superfluid.sessions.metering import CompletionMeter
 from superfluid.sessions.purge import SessionPurger
 from superfluid.sessions.retention import RetentionSweeper
 from superfluid.sessions.text import SessionText
@@ -100,6 +102,8 @@ class SessionStack:
         executor: Executor,
         metrics_text: Callable[[], str],
         set_log_level: Callable[[str], None],
+        infill: InfillService,
+        meter: CompletionMeter,
         drain_seconds: float,
     ) -> None:
         """Opens the session API on its transports. Requests that need the model are refused until ``attach_text``."""
@@ -113,6 +117,8 @@ class SessionStack:
             metrics_text=metrics_text,
             set_log_level=set_log_level,
             purger=self._purger,
+            infill=infill,
+            meter=meter,
             tool_lease_ms=self._config.tool_lease_ms,
         )
         assert self._config.socket is not None

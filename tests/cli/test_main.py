@@ -63,6 +63,7 @@ def test_help_fits_the_terminal_and_groups_the_flags(
         "Lanes and memory:",
         "Who runs when:",
         "For requests that do not say (else the model's own values):",
+        "Filling in the middle (completions with a suffix):",
         "Logs and shutdown:",
         "OpenTelemetry:",
         "Other:",

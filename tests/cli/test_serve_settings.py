@@ -1,3 +1,4 @@
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -6,7 +7,7 @@ import pytest
 
 from superfluid.cli.serve_flags import serve_parameters
 from superfluid.cli.serve_settings import ServeFlags, build_serve_config
-from superfluid.config import Secret, ServeConfig, SessionsConfig
+from superfluid.config import CompletionConfig, Secret, ServeConfig, SessionsConfig
 from superfluid.errors import UsageError
 
 ENVIRONMENT = {"HOME": "/home/someone"}
@@ -248,6 +249,11 @@ def test_sessions_flags_become_the_sessions_configuration() -> None:
         ({"http_commit_ms": -1.0}, "--http-commit-ms"),
         ({"http_session_ttl": 0.0}, "--http-session-ttl"),
         ({"store_budget_gb": -1.0}, "--store-budget-gb"),
+        ({"completion_rate": -1.0}, "--completion-rate"),
+        ({"completion_rate": 0.0009}, "--completion-rate"),
+        ({"completion_rate": math.nan}, "--completion-rate"),
+        ({"completion_burst": 0}, "--completion-burst"),
+        ({"completion_deadline_ms": -1}, "--completion-deadline-ms"),
         ({"tool_lease_ms": -1}, "--tool-lease-ms"),
         ({"tool_lease_ms": 10**18}, "--tool-lease-ms"),
         ({"has_no_sessions": True, "web": "127.0.0.1:1"}, "--no-sessions"),
@@ -263,3 +269,23 @@ def test_default_socket_that_is_too_long_moves_to_the_directory_for_temporary_fi
     long = {"SUPERFLUID_HOME": "/" + "d" * 120}
     assert built({**long, "TMPDIR": "/var/t"}).sessions.socket == Path(f"/var/t/superfluid-{os.getuid()}.sock")
     assert built(long).sessions.socket == Path(f"/tmp/superfluid-{os.getuid()}.sock")
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({}, CompletionConfig(rate=10, burst=20, deadline_seconds=None)),
+        ({"completion_rate": 0.0, "completion_burst": 1}, CompletionConfig(rate=0, burst=1)),
+        ({"completion_rate": 0.001}, CompletionConfig(rate=0.001)),
+        ({"completion_deadline_ms": 1500}, CompletionConfig(deadline_seconds=1.5)),
+    ],
+)
+def test_completions_are_bounded_as_told(flags: dict[str, Any], expected: CompletionConfig) -> None:
+    assert built(**flags).completion == expected
+
+
+def test_request_timeout_is_another_name_of_the_completion_deadline() -> None:
+    from superfluid.cli.serve import serve_command
+
+    context = serve_command().make_context("serve", ["--request-timeout", "250"])
+    assert ServeFlags(**context.params).completion_deadline_ms == 250

@@ -1,15 +1,19 @@
 """Tool calls, permissions, settings and blocks as clients meet them: both transports, and a daemon that is killed."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+from openai import BadRequestError, OpenAI, RateLimitError
 from tests.fixtures.live_daemon import Calls, LiveDaemon, RefusedError
+from tests.fixtures.tiny_gguf import write_tiny_model
 
 from superfluid.domain.events import PermissionRequest, ToolUse
 from superfluid.domain.state import CallState
 from superfluid.native import requests, responses
 
+GAP = requests.Complete("def ", "return 1", 0, 12)
 CALL = '<tool_call>{"name":"f","arguments":{"a":1}}</tool_call>'
 
 
@@ -64,3 +68,81 @@ def test_calls_permissions_and_settings_are_as_they_were_behind_a_killed_daemon(
             committed(client, requests.AppendToolOutcome(session, call_id, 2, "stopped"))
             assert [entry.state for _, entry in ledger_of(client, session)] == [CallState.CANCELLED]
             assert list(client.stream(session, 1))
+
+
+def test_completions_of_a_real_model_over_every_transport(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "tiny.gguf")
+    options = ("--completion-rate", "0.001", "--completion-burst", "3", "--flash-attn", "off", "--threads", "1")
+    with LiveDaemon(tmp_path, model, *options) as daemon, daemon.client() as client:
+        first = client.ask(GAP)
+        assert isinstance(first, responses.Completion)
+        assert first.text
+        assert (len(first.tokens), first.cached, first.expired) == (12, False, False)
+        web = daemon.web_client()
+        assert web.ask(GAP) == responses.Completion(first.text, first.tokens, cached=True, expired=False)
+        suffix_first = client.ask(requests.Complete("def ", "return 1", 1, 12))
+        assert isinstance(suffix_first, responses.Completion)
+        assert suffix_first.tokens != first.tokens
+        long = client.ask(requests.Complete("x = 1\n" * 50_000, "y = 2\n" * 50_000, 0, 4))
+        assert isinstance(long, responses.Completion)
+        assert len(long.tokens) <= 4
+        throttled = client.ask(GAP)
+        assert isinstance(throttled, responses.Throttled)
+        assert 900_000 < throttled.retry_after_ms <= 1_000_000
+        assert client.list_ids() == ()
+        page = client.ask(requests.Metrics())
+        assert isinstance(page, responses.Text)
+        counted = dict(line.rsplit(" ", 1) for line in page.text.splitlines() if "fim_completions_total{" in line)
+        names = ("generated", "cached", "expired", "throttled")
+        assert [counted[f'superfluid_fim_completions_total{{result="{name}"}}'] for name in names] == [
+            "3",
+            "1",
+            "0",
+            "1",
+        ]
+
+
+def test_completions_over_http_are_those_of_the_session_api(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "tiny.gguf")
+    options = ("--completion-rate", "0.01", "--completion-burst", "2", "--flash-attn", "off", "--threads", "1")
+    with LiveDaemon(tmp_path, model, *options) as daemon:
+        with daemon.client() as client:
+            native = client.ask(GAP)
+        assert isinstance(native, responses.Completion)
+        port = re.search(r"listening on http://127\.0\.0\.1:(\d+)", daemon.log)
+        assert port is not None
+        api = OpenAI(base_url=f"http://127.0.0.1:{port[1]}/v1", api_key="x", max_retries=0)
+        name = api.models.list().data[0].id
+        answer = api.completions.create(model=name, prompt="def ", suffix="return 1", max_tokens=12, temperature=0)
+        assert answer.choices[0].text == native.text
+        assert (answer.model_extra or {})["superfluid"] == {"cached": True, "expired": False, "served_by": name}
+        chunks = list(
+            api.completions.create(
+                model=name, prompt="def ", suffix="return 2", max_tokens=12, temperature=0, stream=True
+            )
+        )
+        assert (chunks[-1].model_extra or {})["superfluid"]["cached"] is False
+        with pytest.raises(BadRequestError, match="fim_mode"):
+            api.completions.create(model=name, prompt="a", suffix="b", extra_body={"fim_mode": "x"})
+        with pytest.raises(RateLimitError) as refused:
+            api.completions.create(model=name, prompt="def ", suffix="return 1", max_tokens=12, temperature=0)
+        assert 90 < int(refused.value.response.headers["retry-after"]) <= 100
+        assert daemon.log.count("POST /v1/completions (fim)") >= 2
+
+
+def test_completion_past_the_deadline_is_expired_on_a_model_that_is_busy(tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"step_seconds": 0.01}))
+    options = ("--max-batch", "1", "--completion-deadline-ms", "60")
+    with LiveDaemon(tmp_path, script, *options) as daemon, daemon.client() as busy, daemon.client() as client:
+        session = busy.create()
+        busy.append(session, "hi")
+        stream = busy.stream(session, 100_000)
+        next(stream)
+        expired = responses.Completion("", (), cached=False, expired=True)
+        assert client.ask(GAP) == expired
+        client.ask(requests.Cancel(session))
+        assert list(stream)[-1].body.finish == 4  # type: ignore[union-attr]
+        done = client.ask(requests.Complete("def ", "return 1", 0, 1))
+        assert isinstance(done, responses.Completion)
+        assert (len(done.tokens), done.expired) == (1, False)

@@ -52,6 +52,13 @@ def test_retry_header_is_sent_for_what_may_succeed_later_only() -> None:
     assert retry_headers(errors.InvalidValueError("no")) == []
 
 
+@pytest.mark.parametrize(("milliseconds", "seconds"), [(1, 1), (1000, 1), (1001, 2), (999_000, 999)])
+def test_retry_header_of_a_metered_request_is_in_whole_seconds_rounded_up(milliseconds: int, seconds: int) -> None:
+    error = errors.CompletionRateLimitedError("slow down", retry_after_ms=milliseconds)
+    assert retry_headers(error) == [(b"retry-after", b"%d" % seconds)]
+    assert error_row(error) == (429, "invalid_request_error", "completion_rate_limited")
+
+
 def test_error_body_carries_every_member_even_if_null() -> None:
     body = openai_error_body(errors.InvalidValueError("top_p is off", param="top_p"))
     assert msgspec.json.decode(body) == {

@@ -8,10 +8,10 @@ import pytest
 from tests.fixtures.http_server import FrontEnd
 from tests.fixtures.scripted_models import ScriptedModel, Step, says
 
-from superfluid.config import HttpConfig
+from superfluid.config import CompletionConfig, HttpConfig
 from superfluid.domain.reply import Channel, Finish, ReplyFinished, ReplyStarted, TextDelta
-from superfluid.domain.request import GenerationRequest
-from superfluid.errors import EngineFaultError
+from superfluid.domain.request import GenerationRequest, InfillPrompt, QosClass
+from superfluid.errors import EngineFaultError, FimUnsupportedError
 
 CHAT = "/v1/chat/completions"
 HELLO: dict[str, Any] = {"model": "scripted", "messages": [{"role": "user", "content": "Hi"}]}
@@ -196,3 +196,59 @@ async def test_chunked_body_over_the_limit_is_refused_on_the_way() -> None:
         head = await asyncio.wait_for(reader.readuntil(b"\r\n"), 5)
         writer.close()
     assert b" 413 " in head
+
+
+# ---- filling in the middle
+
+GAP: dict[str, Any] = {**ONCE, "suffix": "end", "max_tokens": 8}
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_request_with_a_suffix_is_logged_under_its_own_route(is_stream: bool) -> None:
+    front = FrontEnd()
+    async with front.client() as client:
+        response = await client.post("/v1/completions", json={**GAP, "stream": is_stream})
+    assert response.status_code == 200
+    assert front.log[0].route == "POST /v1/completions (fim)"
+    assert front.model.requests[0].prompt == InfillPrompt(prefix="Once", suffix="end")
+
+
+async def test_request_with_a_suffix_is_metered_by_address_and_key_before_the_model_is_looked_for() -> None:
+    front = FrontEnd(completion=CompletionConfig(rate=0.1, burst=2))
+    async with front.client() as client:
+        for _ in range(2):
+            response = await client.post("/v1/completions", json={**GAP, "model": "nobody"})
+            assert response.status_code == 404
+        refused = await client.post("/v1/completions", json=GAP)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "10")
+        assert refused.json()["error"]["code"] == "completion_rate_limited"
+        other_key = await client.post("/v1/completions", json=GAP, headers={"authorization": "Bearer other"})
+        assert other_key.status_code == 200
+        assert (await client.post("/v1/completions", json=ONCE)).status_code == 200
+    assert front.infill_counters.throttled == 1
+
+
+async def test_request_with_a_suffix_whose_mode_is_wrong_costs_nothing() -> None:
+    front = FrontEnd(completion=CompletionConfig(rate=0.1, burst=1))
+    async with front.client() as client:
+        response = await client.post("/v1/completions", json={**GAP, "fim_mode": "no"})
+        assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_value")
+        assert (await client.post("/v1/completions", json=GAP)).status_code == 200
+
+
+async def test_model_that_cannot_fill_in_is_a_400_that_names_the_suffix() -> None:
+    front = FrontEnd()
+    front.model.refusal = FimUnsupportedError("no tokens for it", param="suffix")
+    async with front.client() as client:
+        response = await client.post("/v1/completions", json=GAP)
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert (error["code"], error["param"]) == ("fim_unsupported", "suffix")
+
+
+async def test_request_with_a_suffix_does_not_look_at_the_scheduling_headers() -> None:
+    front = FrontEnd()
+    async with front.client() as client:
+        response = await client.post("/v1/completions", json=GAP, headers={"x-superfluid-qos": "nonsense"})
+    assert response.status_code == 200
+    assert front.model.requests[0].qos is QosClass.COMPLETION

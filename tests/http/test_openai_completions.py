@@ -14,7 +14,7 @@ from superfluid.domain.reply import (
     TokenAlternative,
     TokenLogprob,
 )
-from superfluid.domain.request import GenerationRequest, SamplingOverrides, TextPrompt, TokenPrompt
+from superfluid.domain.request import GenerationRequest, InfillPrompt, SamplingOverrides, TextPrompt, TokenPrompt
 from superfluid.errors import CallerError, ContextLengthExceededError
 from superfluid.http.collect import CollectedReply, ReplyProgress
 from superfluid.http.dialect import Opening
@@ -59,6 +59,56 @@ def test_parse_prompt_in_a_list_of_one(prompt: Any, expected: TextPrompt | Token
     assert _parse(prompt=prompt).requests[0].prompt == expected
 
 
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"suffix": "end"}, InfillPrompt(prefix="Once", suffix="end")),
+        ({"suffix": ""}, InfillPrompt(prefix="Once", suffix="")),
+        ({"suffix": "end", "prompt": ""}, InfillPrompt(prefix="", suffix="end")),
+        ({"suffix": "end", "prompt": ["a"]}, InfillPrompt(prefix="a", suffix="end")),
+        ({"suffix": "end", "fim_mode": "SPM"}, InfillPrompt(prefix="Once", suffix="end", is_suffix_first=True)),
+        ({"suffix": "end", "fim_mode": "Psm", "echo": False}, InfillPrompt(prefix="Once", suffix="end")),
+    ],
+)
+def test_parse_with_a_suffix_fills_in_the_middle(fields: dict[str, Any], expected: InfillPrompt) -> None:
+    exchange = _parse(**fields)
+    assert exchange.requests[0].prompt == expected
+    assert exchange.is_infill
+    assert not _parse().is_infill
+
+
+@pytest.mark.parametrize(
+    ("finished", "text", "extras"),
+    [
+        (FINISHED, "upon", {"cached": False, "expired": False}),
+        (ReplyFinished(Finish.LENGTH, 7, 7, 2, is_cached=True), "upon", {"cached": True, "expired": False}),
+        (ReplyFinished(Finish.LENGTH, 7, 0, 2, is_expired=True), "", {"cached": False, "expired": True}),
+    ],
+)
+def test_answer_with_a_suffix_says_how_it_came_about(
+    finished: ReplyFinished, text: str, extras: dict[str, bool]
+) -> None:
+    reply = CollectedReply((TextDelta(Channel.TEXT, "upon", 2),), (), finished, "length")
+    answer = msgspec.json.decode(_parse(suffix="end").answer(OPENING, [reply]).body)
+    assert answer["choices"][0]["text"] == text
+    assert answer["superfluid"] == {**extras, "served_by": "m"}
+    assert "superfluid" not in msgspec.json.decode(_parse().answer(OPENING, [reply]).body)
+
+
+def test_stream_with_a_suffix_says_in_its_last_chunk_how_it_came_about() -> None:
+    progress = ReplyProgress()
+    writer = _parse(suffix="end", stream=True).stream_writer(OPENING, progress)
+    batch: list[ReplyEvent] = [
+        TextDelta(Channel.TEXT, "a", 1),
+        ReplyFinished(Finish.END_OF_TURN, 7, 7, 1, is_cached=True),
+    ]
+    progress.note(batch)
+    *chunks, _, _ = writer.feed(batch).split(b"\n\n")
+    last = msgspec.json.decode(chunks[-1].removeprefix(b"data: "))
+    assert last["superfluid"] == {"warm": 7, "cached": True, "expired": False, "served_by": "m"}
+    assert last["choices"][0]["finish_reason"] == "stop"
+
+
 def test_parse_n_is_not_read() -> None:
     assert len(_parse(n=3).requests) == 1
 
@@ -77,9 +127,13 @@ def test_parse_n_is_not_read() -> None:
         ({"prompt": [[1], [2]]}, "invalid_request", "prompt"),
         ({"prompt": 5}, "invalid_request", "prompt"),
         ({"prompt": [1], "echo": True}, "unsupported_parameter", "echo"),
-        ({"suffix": ""}, "fim_unsupported", "suffix"),
-        ({"suffix": "end"}, "fim_unsupported", "suffix"),
         ({"fim_mode": "psm"}, "unsupported_parameter", "fim_mode"),
+        ({"suffix": "end", "fim_mode": "middle-out"}, "invalid_value", "fim_mode"),
+        ({"suffix": "end", "echo": True}, "unsupported_parameter", "echo"),
+        ({"suffix": "end", "logprobs": 0}, "unsupported_parameter", "logprobs"),
+        ({"suffix": "end", "prompt": None}, "invalid_request", "prompt"),
+        ({"suffix": "end", "prompt": [1, 2]}, "invalid_request", "prompt"),
+        ({"suffix": "end", "prompt": ["a", "b"]}, "invalid_request", "prompt"),
         ({"logprobs": 21}, "invalid_value", "logprobs"),
         ({"logprobs": True}, "invalid_request", "logprobs"),
         ({"top_p": 2}, "invalid_value", "top_p"),

@@ -20,6 +20,7 @@ from superfluid.native.protocol import Request, Response
 CREATE = requests.Create(None, PARAMS)
 HELLO = requests.AppendMessage(1, 1, "hi")
 GENERATE = requests.Generate(1, 8)
+COMPLETE = requests.Complete("one ", " three", 0, 16)
 BOTH = pytest.mark.parametrize("encoding", [socket_encoding, web_encoding], ids=["postcard", "json"])
 MakeEncoding = Callable[[], Encoding]
 
@@ -241,6 +242,60 @@ async def test_vanished_client_whose_replies_pile_up_is_let_go() -> None:
     client.connection.abandon()
     await client.over()
     assert turn.cancelled.is_set()
+
+
+@BOTH
+async def test_vanished_client_cancels_its_completion_at_once(encoding: MakeEncoding) -> None:
+    api = ScriptedSessions()
+    client = DirectClient(api, encoding())
+    api.completion_gate = asyncio.Event()
+    await client.send(COMPLETE)
+    await settle()
+    client.connection.abandon()
+    await client.over()
+    assert api.completion_cancelled.is_set()
+
+
+async def test_client_that_left_before_its_completion_began_asks_for_none() -> None:
+    api = ScriptedSessions()
+    client = DirectClient(api, socket_encoding())
+    await client.send(COMPLETE)
+    client.connection.abandon()
+    await client.over()
+    assert api.completions == []
+
+
+async def test_cancelled_connection_cancels_its_completion() -> None:
+    api = ScriptedSessions()
+    client = DirectClient(api, socket_encoding())
+    api.completion_gate = asyncio.Event()
+    await client.send(COMPLETE)
+    await settle()
+    client.task.cancel()
+    await asyncio.wait((client.task,))
+    await settle()
+    assert api.completion_cancelled.is_set()
+
+
+async def test_finishing_at_once_cuts_a_completion_and_tells_the_client() -> None:
+    api = ScriptedSessions()
+    client = DirectClient(api, socket_encoding())
+    api.completion_gate = asyncio.Event()
+    await client.send(COMPLETE)
+    await settle()
+    client.connection.finish(at_once=True)
+    assert await client.rest() == [responses.Err("the connection ended before the completion did")]
+
+
+@BOTH
+async def test_completions_are_metered_by_connection(encoding: MakeEncoding) -> None:
+    api = ScriptedSessions()
+    first, second = DirectClient(api, encoding()), DirectClient(api, encoding())
+    replies = [await first.call(COMPLETE) for _ in range(21)]
+    assert replies[:20] == [responses.Completion("two", (1, 2), False, False)] * 20
+    assert replies[20] == responses.Throttled(100)
+    assert isinstance(await second.call(COMPLETE), responses.Completion)
+    assert await first.call(requests.List()) == responses.Sessions(())
 
 
 async def test_first_request_of_a_client_that_left_is_carried_out_and_the_rest_is_dropped() -> None:

@@ -6,6 +6,7 @@ import typing
 import pytest
 from tests.fixtures.scripted_sessions import PARAMS, STORE_ID, TIME, ScriptedSessions
 
+from superfluid.config import CompletionConfig
 from superfluid.domain.events import (
     Block,
     Drop,
@@ -22,10 +23,12 @@ from superfluid.domain.events import (
     ToolReconciliation,
     ToolUse,
 )
-from superfluid.errors import InternalFaultError, StoreUnavailableError
+from superfluid.domain.request import InfillPrompt
+from superfluid.errors import FimUnsupportedError, InternalFaultError, StoreUnavailableError
 from superfluid.native import json_codec, postcard, requests, responses
 from superfluid.native.dispatch import PendingRequest, StreamingRequest, answer
 from superfluid.native.protocol import Request, Response
+from superfluid.sessions.metering import CompletionMeter
 
 CREATE = requests.Create(None, PARAMS)
 HELLO = requests.AppendMessage(1, 1, "hi")
@@ -62,6 +65,7 @@ ANSWERED: list[tuple[Request, Response]] = [
     (requests.SetLogLevel("debug"), responses.Ack()),
     (requests.SetBackgroundRate(4), responses.Ack()),
     (requests.Purge(1, 0, PurgeMode.REROOT), responses.Purged((1,))),
+    (requests.Complete("a", "b", 0, 16), responses.Completion("two", (1, 2), False, False)),
     (requests.Cancel(1), responses.Err("session 1 has no generation in flight")),
     (requests.Read(7, 0), responses.Err("unknown session 7")),
 ]
@@ -164,6 +168,24 @@ async def test_streaming_request_without_a_lasting_connection_is_sent_to_the_web
     assert isinstance(reply, responses.Err)
     assert kind.__name__ in reply.message
     assert "/web/ws" in reply.message
+
+
+@pytest.mark.parametrize(("mode", "is_suffix_first"), [(0, False), (1, True), (2, False), (255, False)])
+async def test_mode_1_alone_puts_the_suffix_first(mode: int, is_suffix_first: bool) -> None:
+    api = ScriptedSessions()
+    await answer(api, requests.Complete("a", "b", mode, 16))
+    assert api.completions == [(InfillPrompt(prefix="a", suffix="b", is_suffix_first=is_suffix_first), 16)]
+
+
+async def test_completion_beyond_the_bucket_is_throttled_and_failed_ones_count() -> None:
+    api = ScriptedSessions()
+    bucket = CompletionMeter(CompletionConfig(rate=2, burst=2), lambda: 0.0, api.infill_counters).bucket()
+    api.failures["complete"] = FimUnsupportedError("no such tokens")
+    complete = requests.Complete("a", "b", 0, 16)
+    assert await answer(api, complete, bucket) == responses.Err("no such tokens")
+    del api.failures["complete"]
+    assert isinstance(await answer(api, complete, bucket), responses.Completion)
+    assert await answer(api, complete, bucket) == responses.Throttled(500)
 
 
 async def test_named_failure_is_told_to_the_client() -> None:

@@ -19,7 +19,7 @@ from superfluid.errors import (
     SuperfluidError,
     WorkerFailedError,
 )
-from superfluid.sessions.reply import RunningReply
+from superfluid.sessions.interface import Reply
 
 Talk = tuple[tuple[Role, str], ...]
 HELLO: Talk = (("user", "hello"),)
@@ -30,7 +30,7 @@ def request(*messages: tuple[Role, str], **fields: object) -> GenerationRequest:
     return GenerationRequest(prompt=prompt, sampling=SamplingOverrides(temperature=0.0, seed=1), **fields)  # type: ignore[arg-type]
 
 
-async def finished(reply: RunningReply) -> tuple[str, ReplyFinished]:
+async def finished(reply: Reply) -> tuple[str, ReplyFinished]:
     events: list[ReplyEvent] = []
     async with asyncio.timeout(10):
         async for batch in reply:

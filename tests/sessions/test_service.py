@@ -38,6 +38,7 @@ def service(core: SessionCore, generation: GenerationConfig | None = None) -> Mo
         generation=generation or GenerationConfig(),
         counter=core.counter,
         executor=ThreadPoolExecutor(1),
+        infill=core.infill,
     )
     built.attach_text(core.text)
     return built
@@ -81,6 +82,7 @@ async def test_model_that_is_loading_or_a_daemon_that_drains_takes_no_request(co
         generation=GenerationConfig(),
         counter=ReplyCounter(),
         executor=ThreadPoolExecutor(1),
+        infill=core.infill,
     )
     assert not loading.is_ready
     with pytest.raises(ModelLoadingError):

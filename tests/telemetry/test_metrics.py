@@ -7,7 +7,13 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from superfluid.domain.statistics import DurationHistogram, ModelStatistics, SessionStatistics, SpanCounts
+from superfluid.domain.statistics import (
+    DurationHistogram,
+    InfillCounters,
+    ModelStatistics,
+    SessionStatistics,
+    SpanCounts,
+)
 from superfluid.telemetry.metrics import MetricsPage, node_name
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0)
@@ -59,12 +65,14 @@ LABELLED = {
     "superfluid_ttft_seconds",
     "superfluid_node_info",
     "superfluid_otlp_spans_dropped_total",
+    "superfluid_fim_completions_total",
 }
 
 
 def page(node: str = "box", **changes: Any) -> str:
     statistics = msgspec.structs.replace(STATISTICS, **changes)
-    body, content_type = MetricsPage(lambda: statistics, lambda: 6, node)()
+    infill = InfillCounters(generated=3, cached=2, expired=1, throttled=4)
+    body, content_type = MetricsPage(lambda: statistics, lambda: 6, node, infill=infill)()
     assert content_type == "text/plain; version=0.0.4"
     return body.decode()
 
@@ -174,3 +182,10 @@ def test_page_is_rendered_in_under_five_milliseconds() -> None:
 )
 def test_node_name_is_the_operators_else_the_hosts(environment: dict[str, str], hostname: str, expected: str) -> None:
     assert node_name(environment, hostname) == expected
+
+
+def test_completions_that_fill_in_are_counted_by_what_became_of_them() -> None:
+    (family,) = [f for f in text_string_to_metric_families(page()) if f.name == "superfluid_fim_completions"]
+    assert family.type == "counter"
+    counts = {sample.labels["result"]: sample.value for sample in family.samples}
+    assert counts == {"generated": 3, "cached": 2, "expired": 1, "throttled": 4}

@@ -8,9 +8,12 @@ import pytest
 from tests.fixtures.scripted_sessions import ScriptedSessions
 from tests.fixtures.session_web import ORIGIN, TOKEN, raw_request, read_response, web_serving
 
+from superfluid.config import CompletionConfig
 from superfluid.native.frames import MAX_FRAME_BYTES
+from superfluid.sessions.metering import CompletionMeter
 
 PARAMS = {"temperature": 0.7, "top_p": 0.95, "min_p": 0.0, "top_k": 0, "seed": 1}
+COMPLETE = {"Complete": {"prefix": "one ", "suffix": " three", "mode": 0, "max_tokens": 16}}
 CREATE = {"Create": {"parent": None, "params": PARAMS}}
 RIGHT = [("Authorization", f"Bearer {TOKEN}"), ("X-Superfluid-CSRF", TOKEN)]
 UPGRADE = [
@@ -182,6 +185,49 @@ async def test_rpc_answers_one_reply_a_request() -> None:
         assert await rpc({"Tree": None}) == {"Tree": {"nodes": [[1, None, 0]]}}
         assert await rpc({"Read": {"session": 9, "cursor": 0}}) == {"Err": {"message": "unknown session 9"}}
         assert await rpc({"SetLogLevel": {"directive": "info"}}) == "Ack"
+
+
+async def test_completions_on_rpc_share_one_bucket_and_are_refused_with_429_beyond_it() -> None:
+    api = ScriptedSessions()
+    api.meter = CompletionMeter(CompletionConfig(rate=0.4, burst=2), lambda: 0.0, api.infill_counters)
+    async with web_serving(api) as web:
+        for _ in range(2):
+            response = await raw_request(web.port, "POST", "/web/rpc", RIGHT, json.dumps(COMPLETE).encode())
+            assert response.status == 200
+            assert json.loads(response.body) == {
+                "Completion": {"text": "two", "tokens": [1, 2], "cached": False, "expired": False}
+            }
+        response = await raw_request(web.port, "POST", "/web/rpc", RIGHT, json.dumps(COMPLETE).encode())
+        assert response.status == 429
+        assert response.header("retry-after") == "3"
+        assert json.loads(response.body) == {"Throttled": {"retry_after_ms": 2500}}
+        assert api.infill_counters.throttled == 1
+        response = await raw_request(web.port, "POST", "/web/rpc", RIGHT, b'"List"')
+        assert response.status == 200
+
+
+async def test_rpc_client_that_hangs_up_ends_its_completion() -> None:
+    api = ScriptedSessions()
+    api.completion_gate = asyncio.Event()
+    async with web_serving(api) as web:
+        body = json.dumps(COMPLETE).encode()
+        head = "\r\n".join(
+            [
+                "POST /web/rpc HTTP/1.1",
+                f"Host: {web.address}",
+                *(f"{name}: {value}" for name, value in RIGHT),
+                f"Content-Length: {len(body)}",
+                "",
+                "",
+            ]
+        )
+        _, writer = await asyncio.open_connection("127.0.0.1", web.port)
+        writer.write(head.encode() + body)
+        async with asyncio.timeout(3):
+            while not api.completions:  # noqa: ASYNC110  (until the request has arrived)
+                await asyncio.sleep(0.001)
+            writer.close()
+            await api.completion_cancelled.wait()
 
 
 @pytest.mark.parametrize(

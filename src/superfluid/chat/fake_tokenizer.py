@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from superfluid.chat.infill import known_infill_markers
 from superfluid.chat.interface import TemplateSource
 from superfluid.engine import fake_vocabulary as vocabulary
 
@@ -34,6 +35,7 @@ class ByteTokenizer:
         self.control_tokens: frozenset[int] = frozenset(
             token for text, token in vocabulary.SPECIAL_IDS.items() if text.startswith("<|")
         )
+        self.infill_markers = known_infill_markers(self.special_tokens)
         self.strips_text_before: frozenset[int] = frozenset()
         self.strips_text_after: frozenset[int] = frozenset()
         self.template_source = TemplateSource(default=chat_template, eos_text=vocabulary.TURN_END)

@@ -8,6 +8,14 @@ from msgspec import Struct
 from superfluid.domain.request import ChatPrompt
 
 
+class InfillMarkers(Struct, frozen=True):
+    """The tokens before a prefix, before a suffix, and before what belongs between them."""
+
+    prefix: int
+    suffix: int
+    middle: int
+
+
 class Tokenizer(Protocol):
     """A model's vocabulary. Thread-safe; ``encode`` is CPU work that does not belong on the event loop."""
 
@@ -20,6 +28,11 @@ class Tokenizer(Protocol):
     @property
     def special_tokens(self) -> dict[str, int]:
         """Text of every token that is a marker and not text (control and user-defined), to its id."""
+        ...
+
+    @property
+    def infill_markers(self) -> InfillMarkers | None:
+        """``None`` if the model was not made to fill in the middle."""
         ...
 
     def encode_text(self, text: str, *, is_start: bool = False) -> list[int]:

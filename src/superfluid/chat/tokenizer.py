@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from superfluid.chat.bound import PromptBound
-from superfluid.chat.interface import TemplateSource
+from superfluid.chat.infill import known_infill_markers
+from superfluid.chat.interface import InfillMarkers, TemplateSource
 from superfluid.chat.llama_library import load_llama_library
 from superfluid.chat.markers import (
     MarkerSplitter,
@@ -47,6 +48,7 @@ class LlamaTokenizer:
         self.prompt_bound: PromptBound | None = None
         """Text that begins a stream and passes it is refused with ContextLengthExceededError."""
         self._classify_tokens()
+        self.infill_markers = self._find_infill_markers()
         self._is_bpe = library.llama_vocab_type(vocabulary) == library.LLAMA_VOCAB_TYPE_BPE
         bos = library.llama_vocab_bos(vocabulary)
         self._prologue = [bos] if bos >= 0 and library.llama_vocab_get_add_bos(vocabulary) else []
@@ -181,6 +183,16 @@ class LlamaTokenizer:
             return ""
         text: bytes | None = self._library.llama_vocab_get_text(self._vocabulary, token)
         return (text or b"").decode("utf-8", "replace")
+
+    def _find_infill_markers(self) -> InfillMarkers | None:
+        """Those that the file names or llama.cpp knows by their texts; else those that we know."""
+        library, vocabulary = self._library, self._vocabulary
+        prefix = library.llama_vocab_fim_pre(vocabulary)
+        suffix = library.llama_vocab_fim_suf(vocabulary)
+        middle = library.llama_vocab_fim_mid(vocabulary)
+        if all(0 <= token < self.vocabulary_tokens for token in (prefix, suffix, middle)):
+            return InfillMarkers(prefix, suffix, middle)
+        return known_infill_markers(self.special_tokens)
 
     def _chat_template(self, name: bytes | None) -> str | None:
         text: bytes | None = self._library.llama_model_chat_template(self._model, name)

@@ -6,16 +6,18 @@ from typing import Any
 import click
 
 from superfluid.cli.commands import Flag, say_note
+from superfluid.cli.infill_flags import infill_flags
 from superfluid.cli.otlp_flags import otlp_flags
 from superfluid.cli.scheduling_flags import scheduling_flags
 
-MODEL, LISTENING, SESSIONS, LANES, SCHEDULING, SAMPLING, RUNNING = (
+MODEL, LISTENING, SESSIONS, LANES, SCHEDULING, SAMPLING, INFILL, RUNNING = (
     "Model",
     "Listening",
     "Sessions",
     "Lanes and memory",
     "Who runs when",
     "For requests that do not say (else the model's own values)",
+    "Filling in the middle (completions with a suffix)",
     "Logs and shutdown",
 )
 
@@ -47,6 +49,7 @@ def serve_parameters() -> list[click.Parameter]:
         *_lane_flags(),
         *scheduling_flags(SCHEDULING),
         *_sampling_flags(),
+        *infill_flags(INFILL),
         *_running_flags(),
         *otlp_flags(),
         *_retired_flags(),

@@ -10,6 +10,7 @@ from superfluid.cli.scheduling_settings import http_qos, scheduling_rules
 from superfluid.config import (
     DEFAULT_HTTP_HOST,
     DEFAULT_HTTP_PORT,
+    CompletionConfig,
     FlashAttention,
     GenerationConfig,
     HttpConfig,
@@ -32,6 +33,8 @@ from superfluid.errors import UsageError
 MIN_WINDOW_TOKENS = 512
 MIN_WORKER_TIMEOUT_SECONDS = 0.1
 MAX_TOOL_LEASE_MS = 100 * 365 * 24 * 3600 * 1000  # a century
+MIN_COMPLETION_RATE = 0.001
+MAX_COMPLETION_DEADLINE_MS = 24 * 3600 * 1000
 MAX_LANES = 256  # llama.cpp's LLAMA_MAX_SEQ
 _RUNTIMES: Mapping[str, Runtime] = {
     "auto": "auto",
@@ -101,6 +104,9 @@ class ServeFlags:
     http_default_qos: str = "agent"
     has_no_qos_header: bool = False
     allows_batch_invariant: bool = False
+    completion_rate: float = 10.0
+    completion_burst: int = 20
+    completion_deadline_ms: int = 0
 
 
 def build_serve_config(
@@ -123,6 +129,7 @@ def build_serve_config(
         log=LogConfig(filter=flags.log_filter, directory=flags.log_directory, file=flags.log_file),
         drain_timeout_seconds=flags.drain_timeout,
         hub=config.hub_settings(environment),
+        completion=_completion_config(flags),
         node_name=environment_value(environment, "SUPERFLUID_NODE_NAME"),
         otlp=otlp_config(
             endpoint=flags.otlp_endpoint,
@@ -262,6 +269,19 @@ def _generation_config(flags: ServeFlags) -> GenerationConfig:
             min_p=flags.min_p,
             repeat_penalty=flags.repeat_penalty,
         ),
+    )
+
+
+def _completion_config(flags: ServeFlags) -> CompletionConfig:
+    rate, deadline_ms = flags.completion_rate, flags.completion_deadline_ms
+    if rate != 0:
+        require_range("--completion-rate", rate, MIN_COMPLETION_RATE, 1e9)
+    require_range("--completion-burst", flags.completion_burst, 1, 10**9)
+    require_range("--completion-deadline-ms", deadline_ms, 0, MAX_COMPLETION_DEADLINE_MS)
+    return CompletionConfig(
+        rate=rate,
+        burst=flags.completion_burst,
+        deadline_seconds=deadline_ms / 1000 if deadline_ms else None,
     )
 
 

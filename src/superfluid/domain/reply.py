@@ -86,7 +86,8 @@ class ToolCallFinished(Struct, frozen=True):
 class ReplyFinished(Struct, frozen=True):
     """The last event of every reply that did not fail.
 
-    ``stopped_by`` is the stop string that ended it, if one did (``finish`` is then ``END_OF_TURN``).
+    ``stopped_by`` is the stop string that ended it, if one did (``finish`` is then ``END_OF_TURN``). Only a reply that
+    fills in the middle is ever ``is_cached`` (nothing was computed) or ``is_expired`` (it ran past its deadline).
     """
 
     finish: Finish
@@ -94,6 +95,8 @@ class ReplyFinished(Struct, frozen=True):
     warm_tokens: int
     completion_tokens: int
     stopped_by: str | None = None
+    is_cached: bool = False
+    is_expired: bool = False
 
 
 ReplyEvent = ReplyStarted | TextDelta | ToolCallStarted | ToolCallArguments | ToolCallFinished | ReplyFinished

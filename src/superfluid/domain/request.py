@@ -91,7 +91,16 @@ class TokenPrompt(Struct, frozen=True, kw_only=True):
     tokens: tuple[int, ...]
 
 
-Prompt = ChatPrompt | TextPrompt | TokenPrompt
+class InfillPrompt(Struct, frozen=True, kw_only=True):
+    """Two texts between which something is missing. ``is_suffix_first`` is the order in which the model reads them."""
+
+    prefix: str
+    suffix: str
+    is_suffix_first: bool = False
+
+
+PlainPrompt = ChatPrompt | TextPrompt | TokenPrompt
+Prompt = PlainPrompt | InfillPrompt
 
 
 class GenerationRequest(Struct, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
-"""What a model's worker has done so far, as one frozen record that metrics and monitors read. Content-free."""
+"""What has been done so far, as records that metrics and monitors read. Content-free."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 from msgspec import Struct
@@ -115,3 +116,13 @@ class SpanCounts(Struct, frozen=True):
     @property
     def dropped(self) -> int:
         return self.queue_full + self.export_failed + self.rejected
+
+
+@dataclass(slots=True)
+class InfillCounters:
+    """What became of requests to fill in the middle since the start; counted on the event loop. Failures are not."""
+
+    generated: int = 0
+    cached: int = 0
+    expired: int = 0
+    throttled: int = 0

@@ -26,6 +26,7 @@ from superfluid.http.pages import MethodTable, MetricsPage, Pages, StatusSource
 from superfluid.http.responses import send_error
 from superfluid.http.status import SessionOf
 from superfluid.sessions.interface import ModelDirectory
+from superfluid.sessions.metering import CompletionMeter
 
 logger = logging.getLogger("superfluid_daemon")
 
@@ -43,6 +44,7 @@ def create_app(
     metrics: MetricsPage,
     record_generation: RecordGeneration,
     statistics: Callable[[], ModelStatistics],
+    meter: CompletionMeter,
     session_of: SessionOf = lambda _: None,
     clock: Clock | None = None,
     hostname: str | None = None,
@@ -51,7 +53,8 @@ def create_app(
 
     ``metrics`` gives the page and its content type; ``record_generation`` is called once per generation that succeeded,
     just before its last bytes are sent. ``statistics`` are the default model's; ``session_of`` knows the session of a
-    running job. All are called on the event loop. ``hostname`` defaults to the machine's name.
+    running job. ``meter`` is asked before each request to fill in the middle. All are called on the event loop.
+    ``hostname`` defaults to the machine's name.
     """
     clock = clock or SystemClock()
     context = GenerationContext(
@@ -61,6 +64,7 @@ def create_app(
         max_body_bytes=config.max_body_bytes,
         keepalive_seconds=config.keepalive_seconds,
         qos=config.qos,
+        meter=meter,
     )
     guard = BrowserGuard(
         config.host,

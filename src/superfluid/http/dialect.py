@@ -69,6 +69,11 @@ class Exchange(Protocol):
     def is_stream(self) -> bool: ...
 
     @property
+    def is_infill(self) -> bool:
+        """Whether it fills in the middle: such requests are metered, and the access log names them."""
+        ...
+
+    @property
     def framing(self) -> Framing: ...
 
     def stream_writer(self, opening: Opening, progress: ReplyProgress) -> StreamWriter:

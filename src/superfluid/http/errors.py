@@ -1,5 +1,6 @@
 """The one table from error leaf to HTTP status and dialect body. Pure; a test fails if a leaf has no row."""
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ ERROR_ROWS: Mapping[type[errors.SuperfluidError], ErrorRow] = {
     errors.UnsupportedParameterError: _caller("unsupported_parameter"),
     errors.UnsupportedInputError: _caller("unsupported_input"),
     errors.FimUnsupportedError: _caller("fim_unsupported"),
+    errors.CompletionRateLimitedError: _caller("completion_rate_limited", 429),
     errors.ContextLengthExceededError: _caller("context_length_exceeded"),
     errors.TemplateRefusedError: _caller(),
     errors.ModelNotFoundError: _caller("model_not_found", 404),
@@ -76,8 +78,13 @@ def error_row(error: errors.SuperfluidError) -> ErrorRow:
 
 
 def retry_headers(error: errors.SuperfluidError) -> list[tuple[bytes, bytes]]:
-    """``Retry-After`` for what may succeed later."""
-    return [(b"retry-after", b"%d" % RETRY_AFTER_SECONDS)] if error.is_retryable else []
+    """``Retry-After`` for what may succeed later, in whole seconds."""
+    if not error.is_retryable:
+        return []
+    seconds = RETRY_AFTER_SECONDS
+    if isinstance(error, errors.CompletionRateLimitedError):
+        seconds = math.ceil(error.retry_after_ms / 1000)
+    return [(b"retry-after", b"%d" % seconds)]
 
 
 def openai_error_body(error: errors.SuperfluidError, *, param: str | None = None) -> bytes:

@@ -13,16 +13,17 @@ from starlette.types import Receive, Scope, Send
 
 from superfluid.clock import Clock
 from superfluid.config import HttpQosConfig
-from superfluid.domain.request import GenerationRequest
+from superfluid.domain.request import GenerationRequest, QosClass
 from superfluid.errors import EngineFaultError, InternalFaultError, ShuttingDownError, SuperfluidError
 from superfluid.http.bodies import ClientGoneError, parse_body, read_body
 from superfluid.http.collect import CollectedReply, ReplyCollector, ReplyProgress
 from superfluid.http.dialect import Dialect, Exchange, Opening, StreamWriter
 from superfluid.http.qos import RequestedQos, requested_qos
-from superfluid.http.responses import send_error, send_response
+from superfluid.http.responses import header_values, send_error, send_response
 from superfluid.http.sse import ResponseStream, until_hangup
 from superfluid.http.timing import DeliverySpan, GenerationMeter
 from superfluid.sessions.interface import GenerationTiming, ModelDirectory, Reply, ServedModel
+from superfluid.sessions.metering import CompletionMeter
 
 logger = logging.getLogger("superfluid_daemon")
 
@@ -37,6 +38,7 @@ class GenerationContext(Struct, frozen=True):
     clock: Clock
     max_body_bytes: int
     keepalive_seconds: float
+    meter: CompletionMeter
     qos: HttpQosConfig = HttpQosConfig()
 
 
@@ -49,16 +51,24 @@ class GenerationEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            qos = requested_qos(scope, self._context.qos)
             body = await read_body(scope, receive, self._context.max_body_bytes)
             exchange = await parse_body(body, self._dialect.parse)
             del body
+            qos = self._admitted(scope, exchange)
             model = self._context.models.resolve(exchange.model)
             await until_hangup(receive, self._serve(exchange, qos, model, send))
         except ClientGoneError:
             return
         except SuperfluidError as error:
             await send_error(send, error, self._dialect.error_body(error))
+
+    def _admitted(self, scope: Scope, exchange: Exchange) -> RequestedQos:
+        """How the request is scheduled. What fills in the middle has a class of its own and is metered. Raises
+        CallerError if it may not be served."""
+        if not exchange.is_infill:
+            return requested_qos(scope, self._context.qos)
+        self._context.meter.take(_caller(scope))
+        return RequestedQos(QosClass.COMPLETION, is_batch_invariant=False)
 
     async def _serve(self, exchange: Exchange, qos: RequestedQos, model: ServedModel, send: Send) -> None:
         meter = GenerationMeter(self._context.clock.monotonic())
@@ -86,7 +96,7 @@ class GenerationEndpoint:
             for reply in replies:
                 reply.cancel()
         opening = self._opening(replies[0], model)
-        self._record(self._dialect.route, opening, meter)
+        self._record(self._route(exchange), opening, meter)
         answer = exchange.answer(opening, collected)
         await send_response(send, 200, answer.body, headers=answer.headers)
 
@@ -130,7 +140,7 @@ class GenerationEndpoint:
                     await stream.abandon(writer.fail(ShuttingDownError("the server is shutting down")))
                     raise
                 if progress.finished is not None:
-                    self._record(f"{self._dialect.route} (stream)", opening, meter)
+                    self._record(self._route(exchange, is_stream=True), opening, meter)
                 await stream.finish(last_frames)
         finally:
             reply.cancel()
@@ -158,6 +168,12 @@ class GenerationEndpoint:
             logger.exception("a stream failed")
             return writer.fail(InternalFaultError("superfluid failed to finish this answer; its log has the details"))
 
+    def _route(self, exchange: Exchange, *, is_stream: bool = False) -> str:
+        """As the access log names it."""
+        if exchange.is_infill:
+            return f"{self._dialect.route} (fim)"
+        return f"{self._dialect.route} (stream)" if is_stream else self._dialect.route
+
     def _record(self, route: str, opening: Opening, meter: GenerationMeter) -> None:
         self._context.record_generation(
             meter.timing(
@@ -170,3 +186,10 @@ class GenerationEndpoint:
 
     def _opening(self, reply: Reply, model: ServedModel) -> Opening:
         return Opening(reply.reply_id, model.model_id, int(self._context.clock.unix()), reply.prompt_tokens)
+
+
+def _caller(scope: Scope) -> bytes:
+    """Who asks, as far as one can tell: the address and the key."""
+    client = scope.get("client")
+    keys = [*header_values(scope, b"authorization"), *header_values(scope, b"x-api-key")]
+    return b"\0".join([(client[0] if client else "").encode(), *keys])

@@ -70,6 +70,10 @@ class ChatExchange(Struct, frozen=True, kw_only=True):
     has_running_usage: bool = False
 
     @property
+    def is_infill(self) -> bool:
+        return False
+
+    @property
     def framing(self) -> Framing:
         return EVENT_STREAM
 

@@ -7,9 +7,8 @@ import msgspec
 from msgspec import Struct
 
 from superfluid.domain.reply import Channel, ReplyEvent, ReplyFinished, TextDelta
-from superfluid.domain.request import GenerationRequest, TextPrompt, TokenPrompt
+from superfluid.domain.request import GenerationRequest, InfillPrompt, TextPrompt, TokenPrompt
 from superfluid.errors import (
-    FimUnsupportedError,
     InvalidRequestError,
     SuperfluidError,
     UnsupportedParameterError,
@@ -26,6 +25,7 @@ from superfluid.http.openai_fields import (
     token_limit,
 )
 from superfluid.http.openai_frames import ChunkSplicer, encode, identity, usage
+from superfluid.http.openai_infill import infill_extras, infill_prompt
 from superfluid.http.openai_logprobs import LegacyLogprobs
 from superfluid.http.openai_types import CompletionBody, decode_body
 from superfluid.http.sse import EVENT_STREAM
@@ -44,9 +44,7 @@ class CompletionsDialect:
         """Raises CallerError."""
         fields = decode_body(_body_decoder, body)
         model = required_model(fields)
-        _refuse_infill(fields)
-        prompt = _prompt(fields.prompt)
-        check_range("logprobs", fields.logprobs, 0, MAX_TOP_LOGPROBS)
+        prompt = _plain_prompt(fields) if fields.suffix is None else infill_prompt(fields, fields.suffix)
         request = GenerationRequest(
             prompt=prompt,
             sampling=sampling_overrides(fields),
@@ -60,6 +58,7 @@ class CompletionsDialect:
             model=model,
             requests=(request,),
             is_stream=bool(fields.stream),
+            is_infill=fields.suffix is not None,
             echo=_echo(prompt) if fields.echo else "",
             has_running_usage=bool(fields.stream_options and fields.stream_options.continuous_usage_stats),
         )
@@ -75,6 +74,7 @@ class CompletionExchange(Struct, frozen=True, kw_only=True):
     model: str
     requests: tuple[GenerationRequest, ...]
     is_stream: bool
+    is_infill: bool = False
     echo: str = ""
     has_running_usage: bool = False
 
@@ -93,13 +93,15 @@ class CompletionExchange(Struct, frozen=True, kw_only=True):
         reply = replies[0]
         choice = {
             "index": 0,
-            "text": self.echo + reply.text(_EVERYTHING),
+            "text": "" if reply.finished.is_expired else self.echo + reply.text(_EVERYTHING),
             "logprobs": self.legacy_logprobs().write(reply.logprobs) if self.has_logprobs else None,
             "finish_reason": text_ending(reply.ending),
         }
         members = identity("text_completion", "cmpl", opening)
         members["choices"] = [choice]
         members["usage"] = usage(reply.finished, reply.finished.completion_tokens)
+        if self.is_infill:
+            members["superfluid"] = infill_extras(opening, reply.finished)
         return Answer(encode(members))
 
     def legacy_logprobs(self) -> LegacyLogprobs:
@@ -112,6 +114,7 @@ class CompletionStreamWriter:
     def __init__(self, exchange: CompletionExchange, opening: Opening, progress: ReplyProgress) -> None:
         self._echo = exchange.echo
         self._progress = progress
+        self._opening = opening if exchange.is_infill else None
         self._logprobs = exchange.legacy_logprobs() if exchange.has_logprobs else None
         self._splicer = ChunkSplicer(
             identity("text_completion", "cmpl", opening), opening.prompt_tokens if exchange.has_running_usage else None
@@ -129,8 +132,9 @@ class CompletionStreamWriter:
             if isinstance(event, TextDelta):
                 frames.append(self._text(event))
             elif isinstance(event, ReplyFinished):
-                opening = b'"text":"","logprobs":null'
-                frames.append(self._splicer.last(opening, text_ending(self._progress.ending), event))
+                head = b'"text":"","logprobs":null'
+                extras = None if self._opening is None else infill_extras(self._opening, event)
+                frames.append(self._splicer.last(head, text_ending(self._progress.ending), event, extras))
         return b"".join(frames)
 
     def fail(self, error: SuperfluidError) -> bytes:
@@ -147,11 +151,11 @@ def text_ending(ending: Ending) -> str:
     return "stop" if ending == "tool_calls" else ending
 
 
-def _refuse_infill(fields: CompletionBody) -> None:
-    if fields.suffix is not None:
-        raise FimUnsupportedError("the model cannot fill in text before a suffix", param="suffix")
+def _plain_prompt(fields: CompletionBody) -> TextPrompt | TokenPrompt:
     if fields.fim_mode is not None:
         raise UnsupportedParameterError("fim_mode goes with a suffix", param="fim_mode")
+    check_range("logprobs", fields.logprobs, 0, MAX_TOP_LOGPROBS)
+    return _prompt(fields.prompt)
 
 
 def _prompt(prompt: str | list[Any] | None) -> TextPrompt | TokenPrompt:
@@ -167,7 +171,7 @@ def _prompt(prompt: str | list[Any] | None) -> TextPrompt | TokenPrompt:
     raise InvalidRequestError("prompt must be one string or one list of token ids", param="prompt")
 
 
-def _echo(prompt: TextPrompt | TokenPrompt) -> str:
-    if isinstance(prompt, TokenPrompt):
+def _echo(prompt: TextPrompt | TokenPrompt | InfillPrompt) -> str:
+    if not isinstance(prompt, TextPrompt):
         raise UnsupportedParameterError("echo goes with a prompt that is text", param="echo")
     return prompt.text

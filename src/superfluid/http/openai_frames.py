@@ -63,11 +63,13 @@ class ChunkSplicer:
         }
         return b',"finish_reason":null}],"usage":' + encode(running) + b"}\n\n"
 
-    def last(self, opening: bytes, finish_reason: str, finished: ReplyFinished) -> bytes:
-        """The terminal chunk, with the usage, and the end mark."""
+    def last(
+        self, opening: bytes, finish_reason: str, finished: ReplyFinished, extras: dict[str, Any] | None = None
+    ) -> bytes:
+        """The terminal chunk, with the usage, and the end mark. ``extras`` are members of our own besides ``warm``."""
         tail = {
             "usage": usage(finished, finished.completion_tokens),
-            "superfluid": {"warm": finished.warm_tokens},
+            "superfluid": {"warm": finished.warm_tokens, **(extras or {})},
         }
         reason = b',"finish_reason":' + encode(finish_reason) + b"}],"
         return self._head + opening + reason + encode(tail)[1:] + b"\n\ndata: [DONE]\n\n"

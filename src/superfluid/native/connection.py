@@ -7,10 +7,12 @@ A transport puts what it reads into ``inbox`` and writes what it takes from ``ou
 
     input ended      what was asked is answered, then the connection ends
     garbage          what was asked before it is answered; then an Err (JSON), or the end (postcard)
-    client gone      a generation is cancelled at once, another request in hand is carried out, the rest is dropped
+    client gone      a generation or completion is cancelled at once, another request in hand is carried out, the rest
+                     is dropped
     server stopping  the request in hand is answered (at once: its generation is cancelled), the rest is dropped
 """
 
+import asyncio
 import logging
 
 from superfluid.domain.events import Event
@@ -33,6 +35,7 @@ MAX_WAITING_REQUESTS = 32
 MAX_WAITING_REQUEST_BYTES = MAX_FRAME_BYTES
 MAX_WAITING_REPLIES = 256
 MAX_WAITING_REPLY_BYTES = 16 * 1024 * 1024
+_CUT_COMPLETION = "the connection ended before the completion did"
 
 
 class Connection:
@@ -44,7 +47,9 @@ class Connection:
         self._api = api
         self._encoding = encoding
         self._subscriptions = Subscriptions(self._send)
+        self._bucket = api.completion_bucket()
         self._turn: Turn | None = None
+        self._completing: asyncio.Task[Response] | None = None
         self._is_ending = False
         self._is_cut = False
 
@@ -79,6 +84,8 @@ class Connection:
             self._is_cut = True
             if self._turn is not None:
                 self._turn.cancel()
+            if self._completing is not None:
+                self._completing.cancel()
 
     # ---- requests
 
@@ -106,8 +113,24 @@ class Connection:
                 await self._send(
                     responses.Unsubscribed() if is_known else Err(f"this connection has no subscription {sub}")
                 )
+            case requests.Complete():
+                await self._send(await self._complete(request))
             case _:
                 await self._send(await answer(self._api, request))
+
+    async def _complete(self, request: requests.Complete) -> Response:
+        """Unlike other requests it changes nothing, so it ends with the client that waits for it."""
+        if self._is_cut:
+            return Err(_CUT_COMPLETION)
+        task = asyncio.ensure_future(answer(self._api, request, self._bucket))
+        self._completing = task
+        try:
+            # No deadline: the operator sets one for completions, or wants none.
+            await asyncio.wait((task,))
+        finally:
+            self._completing = None
+            task.cancel()
+        return Err(_CUT_COMPLETION) if task.cancelled() else task.result()
 
     async def _guard_generate(self, request: requests.Generate) -> Response:
         try:

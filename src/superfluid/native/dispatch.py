@@ -3,11 +3,13 @@
 import logging
 from typing import assert_never
 
-from superfluid.errors import InternalFaultError, SuperfluidError
+from superfluid.domain.request import InfillPrompt
+from superfluid.errors import CompletionRateLimitedError, InternalFaultError, SuperfluidError
 from superfluid.native import requests, responses
 from superfluid.native.replies import inspection_of, ledger_of, summary_of, tool_calls_of, tree_of
 from superfluid.native.requests import Request
 from superfluid.native.responses import Err, Response
+from superfluid.sessions.metering import CompletionBucket
 from superfluid.sessions.session_api import SessionApi
 
 logger = logging.getLogger("superfluid_daemon")
@@ -15,14 +17,19 @@ logger = logging.getLogger("superfluid_daemon")
 StreamingRequest = requests.Generate | requests.Subscribe | requests.Unsubscribe
 """What needs a connection that lasts: it is answered by more than one frame, or belongs to such a request."""
 
-PendingRequest = requests.PutMedia | requests.AppendImage | requests.GcMedia | requests.Complete
+PendingRequest = requests.PutMedia | requests.AppendImage | requests.GcMedia
 """What is in the protocol and not yet in this daemon."""
 
 
-async def answer(api: SessionApi, request: Request) -> Response:
-    """The reply, which is an ``Err`` if the request fails for whatever reason. Nothing is raised but a cancellation."""
+async def answer(api: SessionApi, request: Request, bucket: CompletionBucket | None = None) -> Response:
+    """The reply, which is an ``Err`` if the request fails for whatever reason. Nothing is raised but a cancellation.
+
+    ``bucket`` is what the client's completions are taken from; without one each has a bucket of its own.
+    """
     try:
-        return await _answer(api, request)
+        return await _answer(api, request, bucket)
+    except CompletionRateLimitedError as error:
+        return responses.Throttled(error.retry_after_ms)
     except Exception as error:  # noqa: BLE001  (supervision point: a request's failure ends that request only)
         return failure(error)
 
@@ -40,7 +47,7 @@ def named_failure(error: Exception) -> SuperfluidError:
     return InternalFaultError("superfluid failed to answer; its log has the details")
 
 
-async def _answer(api: SessionApi, request: Request) -> Response:
+async def _answer(api: SessionApi, request: Request, bucket: CompletionBucket | None) -> Response:
     match request:
         case requests.Append() | requests.AppendMessage() | requests.AppendSystem() | requests.AppendBlock():
             return await _append(api, request)
@@ -71,10 +78,21 @@ async def _answer(api: SessionApi, request: Request) -> Response:
         case requests.SetBackgroundRate(divisor):
             await api.set_background_rate(divisor)
             return responses.Ack()
+        case requests.Complete():
+            return await _complete(api, request, bucket or api.completion_bucket())
         case requests.Generate() | requests.Subscribe() | requests.Unsubscribe():
             return Err(f"{type(request).__name__} needs a connection that stays open: use /web/ws or the unix socket")
         case _:
             return _not_available(request)
+
+
+async def _complete(api: SessionApi, request: requests.Complete, bucket: CompletionBucket) -> Response:
+    # Any other mode than 1 means the prefix first.
+    prompt = InfillPrompt(
+        prefix=request.prefix, suffix=request.suffix, is_suffix_first=request.mode == requests.FimMode.SPM
+    )
+    done = await api.complete(bucket, prompt, request.max_tokens)
+    return responses.Completion(done.text, done.tokens, done.is_cached, done.is_expired)
 
 
 def _not_available(request: PendingRequest) -> Err:

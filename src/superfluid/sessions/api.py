@@ -6,13 +6,16 @@ from concurrent.futures import Executor
 
 from superfluid.chat.interface import Tokenizer, TurnCodec
 from superfluid.domain.events import Drop, Event, GenParams, PurgeMode, RebaseEdit
+from superfluid.domain.request import InfillPrompt
 from superfluid.domain.state import SessionState, ToolCallEntry
 from superfluid.errors import ContextLengthExceededError, SessionRefusedError
 from superfluid.sessions.backend import GenerationBackend
 from superfluid.sessions.commands import SessionCommands
 from superfluid.sessions.counter import ReplyCounter
 from superfluid.sessions.fanout import SessionSubscription
+from superfluid.sessions.infill import Completion, InfillService
 from superfluid.sessions.log import SessionLog
+from superfluid.sessions.metering import CompletionBucket, CompletionMeter
 from superfluid.sessions.open_session import OpenSession, row_of
 from superfluid.sessions.opening import open_channel, turn_header, turn_job, turn_parser
 from superfluid.sessions.purge import SessionPurger
@@ -42,6 +45,8 @@ class Sessions:
         unix_ms: Callable[[], int],
         metrics_text: Callable[[], str],
         set_log_level: Callable[[str], None],
+        infill: InfillService,
+        meter: CompletionMeter,
         tool_lease_ms: int = 0,
         purger: SessionPurger | None = None,
     ) -> None:
@@ -51,6 +56,8 @@ class Sessions:
         self._counter = counter
         self._metrics_text = metrics_text
         self._set_log_level = set_log_level
+        self._infill = infill
+        self._meter = meter
         self._lease = tool_lease(tool_lease_ms, unix_ms)
         self._sub_ids = itertools.count(1)
         self._writer = SessionWriter(log, self._turn_text, executor=executor)
@@ -128,6 +135,15 @@ class Sessions:
 
     async def respond_permission(self, session: int, request_id: int, *, granted: bool) -> Event:
         return await self._tools.respond_permission(session, request_id, granted=granted)
+
+    # ---- filling in
+
+    def completion_bucket(self) -> CompletionBucket:
+        return self._meter.bucket()
+
+    async def complete(self, bucket: CompletionBucket, prompt: InfillPrompt, max_tokens: int) -> Completion:
+        bucket.take()
+        return await self._infill.complete(prompt, max_tokens)
 
     # ---- the daemon
 

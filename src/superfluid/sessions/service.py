@@ -18,7 +18,8 @@ from superfluid.domain.model import ModelFacts
 from superfluid.domain.request import (
     ChatPrompt,
     GenerationRequest,
-    Prompt,
+    InfillPrompt,
+    PlainPrompt,
     SamplingOverrides,
     SamplingParams,
     TextPrompt,
@@ -33,6 +34,8 @@ from superfluid.errors import (
 from superfluid.sessions.backend import GenerationBackend
 from superfluid.sessions.chats import ChatStore, PreparedPrompt
 from superfluid.sessions.counter import ReplyCounter
+from superfluid.sessions.infill import InfillRequest, InfillService
+from superfluid.sessions.interface import Reply
 from superfluid.sessions.opening import OPENING_TOKENS
 from superfluid.sessions.reply import RunningReply
 from superfluid.sessions.sampling import merge_overrides, resolve_sampling
@@ -41,6 +44,8 @@ _T = TypeVar("_T")
 _SEED_BITS = 63
 # How much of the prompt's end can tell whether its assistant header has opened a channel.
 _OPENING_TOKENS = 8
+# What a completion before a suffix gets that does not say: an editor wants a few lines, and soon.
+_INFILL_TOKENS = 128
 
 
 class TextSide(Protocol):
@@ -65,6 +70,7 @@ class ModelService:
         generation: GenerationConfig,
         counter: ReplyCounter,
         executor: Executor,
+        infill: InfillService,
     ) -> None:
         self.model_id = model_id
         self.created_unix = created_unix
@@ -72,6 +78,7 @@ class ModelService:
         self._generation = generation
         self._counter = counter
         self._executor = executor
+        self._infill = infill
         self._text: TextSide | None = None
         self._chats: ChatStore | None = None
 
@@ -118,16 +125,33 @@ class ModelService:
         tokenizer = self._loaded_text().tokenizer
         return await self._in_thread(lambda: tokenizer.encode_text(text))
 
-    async def start(self, request: GenerationRequest) -> RunningReply:
+    async def start(self, request: GenerationRequest) -> Reply:
         """See ``sessions.interface.ServedModel``. A call that is cancelled or refused generates nothing."""
+        if isinstance(request.prompt, InfillPrompt):
+            return await self._start_infill(request, request.prompt)
+        return await self._start(request, request.prompt)
+
+    async def _start_infill(self, request: GenerationRequest, prompt: InfillPrompt) -> Reply:
+        """Leaves no session behind."""
+        return await self._infill.start(
+            InfillRequest(
+                prompt=prompt,
+                max_tokens=request.max_tokens or self._generation.max_tokens or _INFILL_TOKENS,
+                sampling=self._sampling(request, self._backend.facts),
+                stop=request.stop,
+                ignore_eos=request.ignore_eos,
+            )
+        )
+
+    async def _start(self, request: GenerationRequest, prompt: PlainPrompt) -> RunningReply:
         text = self._loaded_text()
         facts = self._backend.facts
         reply_id = self._counter.open()
         try:
-            rendered = await self._in_thread(lambda: _render(text, request.prompt))
+            rendered = await self._in_thread(lambda: _render(text, prompt))
             _check_length(rendered.tokens, facts)
             sampling = self._sampling(request, facts)
-            prepared = await self._prepare(request.prompt, rendered, sampling)
+            prepared = await self._prepare(prompt, rendered, sampling)
             tokens = array.array("i", rendered.tokens) if prepared is None else prepared.tokens
             _check_length(tokens, facts)
             job = self._job(reply_id, tokens, request, sampling, facts)
@@ -159,7 +183,9 @@ class ModelService:
             raise
         return reply
 
-    async def _prepare(self, prompt: Prompt, rendered: Rendered, sampling: SamplingParams) -> PreparedPrompt | None:
+    async def _prepare(
+        self, prompt: PlainPrompt, rendered: Rendered, sampling: SamplingParams
+    ) -> PreparedPrompt | None:
         """The request's session to be, if there is a store."""
         if self._chats is None:
             return None
@@ -210,7 +236,7 @@ class ModelService:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
 
-def _render(text: TextSide, prompt: Prompt) -> Rendered:
+def _render(text: TextSide, prompt: PlainPrompt) -> Rendered:
     match prompt:
         case ChatPrompt():
             return text.codec.render(prompt)

@@ -11,7 +11,10 @@ from msgspec import Struct
 
 from superfluid.domain.events import Event, GenParams, PurgeMode, RebaseEdit
 from superfluid.domain.reply import Channel, Finish
+from superfluid.domain.request import InfillPrompt
 from superfluid.domain.state import SessionState, ToolCallEntry
+from superfluid.sessions.infill import Completion
+from superfluid.sessions.metering import CompletionBucket
 from superfluid.sessions.open_session import EndReason
 from superfluid.store.interface import SessionRow
 
@@ -150,6 +153,15 @@ class SessionApi(Protocol):
     async def metrics_text(self) -> str: ...
 
     async def set_log_level(self, directive: str) -> None: ...
+
+    def completion_bucket(self) -> CompletionBucket:
+        """What a client's completions are taken from: one for each connection."""
+        ...
+
+    async def complete(self, bucket: CompletionBucket, prompt: InfillPrompt, max_tokens: int) -> Completion:
+        """A greedy completion of what is missing in the prompt. Takes from ``bucket`` first, whatever comes of it.
+        Being cancelled ends it. Raises CompletionRateLimitedError, FimUnsupportedError, ..."""
+        ...
 
     async def set_background_rate(self, divisor: int) -> None:
         """For all sessions, until the daemon ends. 0 counts as 1."""

@@ -8,7 +8,13 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from superfluid.domain.request import QosClass
-from superfluid.domain.statistics import DurationHistogram, ModelStatistics, SessionStatistics, SpanCounts
+from superfluid.domain.statistics import (
+    DurationHistogram,
+    InfillCounters,
+    ModelStatistics,
+    SessionStatistics,
+    SpanCounts,
+)
 
 CONTENT_TYPE = "text/plain; version=0.0.4"
 QOS_LABELS = {
@@ -64,7 +70,7 @@ class MetricsPage:
     """Calling it gives the page and its content type. Cheap (well under 5 ms); does not block.
 
     ``statistics`` is that of the default model, ``dropped`` counts log lines that were lost. ``sessions`` gives
-    ``None`` where no sessions are kept, ``spans`` where none are exported.
+    ``None`` where no sessions are kept, ``spans`` where none are exported. ``infill`` is read as it is.
     """
 
     def __init__(
@@ -74,9 +80,11 @@ class MetricsPage:
         node: str,
         sessions: Callable[[], SessionStatistics | None] = lambda: None,
         spans: Callable[[], SpanCounts | None] = lambda: None,
+        infill: InfillCounters | None = None,
     ) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
-        self.registry.register(_StatisticsCollector(statistics, dropped, node, sessions, spans))
+        collector = _StatisticsCollector(statistics, dropped, node, sessions, spans, infill or InfillCounters())
+        self.registry.register(collector)
 
     def __call__(self) -> tuple[bytes, str]:
         return render(self.registry), CONTENT_TYPE
@@ -92,12 +100,14 @@ class _StatisticsCollector(Collector):
         node: str,
         sessions: Callable[[], SessionStatistics | None],
         spans: Callable[[], SpanCounts | None],
+        infill: InfillCounters,
     ) -> None:
         self._statistics = statistics
         self._dropped = dropped
         self._node = node
         self._sessions = sessions
         self._spans = spans
+        self._infill = infill
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: registering must not read statistics that are not there yet."""
@@ -111,6 +121,7 @@ class _StatisticsCollector(Collector):
             yield GaugeMetricFamily(_PREFIX + name, text, value=read(statistics))
         if (sessions := self._sessions()) is not None:
             yield from _session_families(sessions)
+        yield _infill_family(self._infill)
         yield _queue_depth(statistics)
         yield _first_token(statistics.first_token)
         yield self._node_info()
@@ -138,6 +149,14 @@ def _telemetry(dropped_lines: int, spans: SpanCounts) -> Iterator[Metric]:
     for reason in ("queue_full", "export_failed", "rejected"):
         family.add_metric([reason], getattr(spans, reason))
     yield family
+
+
+def _infill_family(counters: InfillCounters) -> Metric:
+    text = "Requests to fill in the middle, by what became of them; failed ones are not counted."
+    family = CounterMetricFamily(_PREFIX + "fim_completions", text, labels=["result"])
+    for result in ("generated", "cached", "expired", "throttled"):
+        family.add_metric([result], getattr(counters, result))
+    return family
 
 
 def _queue_depth(statistics: ModelStatistics) -> Metric:
