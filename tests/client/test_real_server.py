@@ -1,5 +1,6 @@
 """The client against a real daemon: what each side thinks the other does."""
 
+import re
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from superfluid_client import (
     ConnectionLost,
     Drop,
     Finish,
+    PurgeMode,
     RequestRefused,
     Sampling,
     SessionBusy,
@@ -24,10 +26,14 @@ from tests.client.real_server import EXAMPLES, RealServer, environment
 
 WEATHER = {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+FREE_SPACE_CALL = '<tool_call>\n{"name": "free_space", "arguments": {"path": "/"}}\n</tool_call>'
 SCRIPT = {
     "replies": [
         {"when": "It rains.", "text": "Take an umbrella."},
         {"when": "weather", "text": CALL},
+        {"when": "are free", "text": "Plenty."},
+        {"when": "does not allow", "text": "A pity."},
+        {"when": "free space", "text": FREE_SPACE_CALL},
         {"when": "think", "text": "<think>\nGrüße\n</think>\n\nÜber alles."},
         {"when": "babble"},
         {"text": "Rhine, Rhône, Po."},
@@ -231,11 +237,43 @@ def test_example_fanout_answers_from_warm_forks(daemon: RealServer) -> None:
     output = run_example("fanout.py", daemon.home, "--url", daemon.url)
     assert output.count("Rhine, Rhône, Po.") == 3
     assert " 0 tokens of the prompt" not in output
+    assert re.search(r"Together: [\d,]+ of [\d,]+ prompt tokens were shared \(\d\d%\)", output)
 
 
-def run_example(name: str, home: Path, *arguments: str) -> str:
+@pytest.mark.parametrize(("answer", "result", "state"), [("y", "GB are free", "succeeded"), ("n", "does not allow", "succeeded")])
+def test_example_permission_asks_before_it_runs_a_function(
+    daemon: RealServer, answer: str, result: str, state: str
+) -> None:
+    output = run_example("permission.py", daemon.home, "free space?", "--url", daemon.url, typed=f"{answer}\n")
+    assert 'May I run free_space {"path": "/"}' in output
+    assert f"free_space, {state}" in output
+    log = daemon.sf.get(daemon.sf.session_ids()[-1]).events()
+    assert result in next(event.text for event in log if event.kind == "ToolResult")
+    assert [event.fields["granted"] for event in log if event.kind == "PermissionResponse"] == [answer == "y"]
+
+
+def test_example_follow_shows_a_session_until_it_is_purged(daemon: RealServer) -> None:
+    session = daemon.sf.session(system="Be brief.")
+    session.user("Name three rivers.")
+    session.generate(64)
+    purging = threading.Timer(1.0, session.purge, [PurgeMode.REROOT])
+    purging.start()
+    output = run_example("follow.py", daemon.home, "--url", daemon.url, "--socket", str(daemon.socket))
+    purging.join()
+    assert output.splitlines() == [
+        f"Session {session.id}. Ctrl-C ends.",
+        "",
+        "[Created]",
+        "system: Be brief.",
+        "user: Name three rivers.",
+        "assistant: Rhine, Rhône, Po.",
+        "[Purged]",
+    ]
+
+
+def run_example(name: str, home: Path, *arguments: str, typed: str = "") -> str:
     command = [sys.executable, str(EXAMPLES / name), *arguments]
     environ = {**environment(home), "PYTHONIOENCODING": "utf-8"}
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=environ, input=typed, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -13,6 +13,7 @@ import textwrap
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from superfluid_client import DEFAULT_URL, Client, Reply, Sampling, Session, SuperfluidError
@@ -85,16 +86,25 @@ class Lines:
             self._screen.line(self._number, part)
 
 
-def ask(screen: Screen, number: int, fork: Session, question: str, max_tokens: int) -> Reply:
+@dataclass(frozen=True)
+class Answer:
+    """A reply to a prompt of so many tokens, the document included."""
+
+    reply: Reply
+    prompt_tokens: int
+
+
+def ask(screen: Screen, number: int, fork: Session, question: str, max_tokens: int) -> Answer:
     screen.line(number, f"? {question}")
     fork.user(question)
+    prompt_tokens = fork.inspect().summary.tokens
     lines = Lines(screen, number)
     stream = fork.stream(max_tokens)
     for chunk in stream:
         if chunk.kind == "text":
             lines.write(chunk.text)
     lines.end()
-    return stream.reply
+    return Answer(stream.reply, prompt_tokens)
 
 
 def run(client: Client, document: str, questions: list[str], max_tokens: int) -> None:
@@ -117,10 +127,18 @@ def run(client: Client, document: str, questions: list[str], max_tokens: int) ->
             pool.submit(ask, screen, number, fork, question, max_tokens)
             for number, (fork, question) in enumerate(zip(forks, questions, strict=True), 1)
         ]
-        replies = [reply.result() for reply in work]
+        answers = [answer.result() for answer in work]
     print(f"\nAll of them took {time.monotonic() - started:.1f} s.")
-    for number, reply in enumerate(replies, 1):
-        print(f"  {number}: {reply.tokens} tokens; {reply.warm_prefix} tokens of the prompt needed no reading")
+    print_shares(answers)
+
+
+def print_shares(answers: list[Answer]) -> None:
+    for number, answer in enumerate(answers, 1):
+        warm = answer.reply.warm_prefix
+        print(f"  {number}: {answer.reply.tokens} tokens; {warm} tokens of the prompt needed no reading")
+    shared = sum(answer.reply.warm_prefix for answer in answers)
+    total = sum(answer.prompt_tokens for answer in answers)
+    print(f"Together: {shared:,} of {total:,} prompt tokens were shared ({shared / max(total, 1):.0%}).")
 
 
 def main() -> int:
