@@ -53,6 +53,10 @@ async def streamed(stream: Any) -> list[Any]:
     return [chunk async for chunk in stream] if hasattr(stream, "__aiter__") else list(stream)
 
 
+async def following(watch: Any) -> Any:
+    return await anext(watch) if hasattr(watch, "__anext__") else next(watch)
+
+
 async def calling_session(sf: Any) -> tuple[Any, Any]:
     """A session that waits for the result of a call."""
     session = await done(sf.session(Sampling(seed=1), system="Use the tools.", tools=[WEATHER]))
@@ -173,7 +177,7 @@ async def test_real_watch_yields_the_log(sf: Any) -> None:
     session = await done(sf.session())
     await done(session.user("Name three rivers."))
     watch = session.watch()
-    seen = [await done(anext(watch) if hasattr(watch, "__anext__") else next(watch)) for _ in range(2)]
+    seen = [await following(watch) for _ in range(2)]
     watch.close()
     assert seen == await done(session.events())
 
@@ -208,5 +212,6 @@ async def test_real_purge_takes_the_forks_along_or_leaves_them(sf: Any) -> None:
 async def test_real_watch_ends_when_the_session_is_purged(sf: Any) -> None:
     session = await done(sf.session())
     watch = session.watch()
+    assert (await following(watch)).kind == "Created"
     await done(session.purge(PurgeMode.REROOT))
-    assert [event.kind for event in await streamed(watch)][-1] == "Purged"
+    assert [event.kind for event in await streamed(watch)] == ["Purged"]

@@ -240,7 +240,9 @@ def test_example_fanout_answers_from_warm_forks(daemon: RealServer) -> None:
     assert re.search(r"Together: [\d,]+ of [\d,]+ prompt tokens were shared \(\d\d%\)", output)
 
 
-@pytest.mark.parametrize(("answer", "result", "state"), [("y", "GB are free", "succeeded"), ("n", "does not allow", "succeeded")])
+@pytest.mark.parametrize(
+    ("answer", "result", "state"), [("y", "GB are free", "succeeded"), ("n", "does not allow", "succeeded")]
+)
 def test_example_permission_asks_before_it_runs_a_function(
     daemon: RealServer, answer: str, result: str, state: str
 ) -> None:

@@ -151,7 +151,8 @@ class AsyncClient:
     # ---- the daemon
 
     async def set_background_rate(self, divisor: int) -> None:
-        """Lets background sessions have one step in ``divisor`` while others want some."""
+        """Lets sessions of the classes 2 (what a session begins with) and 3 have a token in every ``divisor``-th step
+        only; 1 lifts that. It is about all sessions, and forgotten when the daemon ends."""
         await self.ask("SetBackgroundRate", {"divisor": divisor}, "Ack")
 
     async def metrics(self) -> str:

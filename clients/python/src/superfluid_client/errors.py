@@ -19,6 +19,8 @@ SuperfluidError
 └── UnexpectedReply         an answer that the session API does not give: is this its web address?
 """
 
+import re
+
 
 class SuperfluidError(Exception):
     """Base of everything this package raises on its own; wrong arguments are ValueError and TypeError."""
@@ -98,19 +100,18 @@ class UnexpectedReply(SuperfluidError):
 
 # The daemon's refusals carry text only; these parts of it are fixed.
 _REFUSALS: tuple[tuple[str, type[RequestRefused]], ...] = (
-    (" is generating;", SessionBusy),
-    ("unknown session", UnknownSession),
-    (" was purged", SessionPurged),
-    ("no generation in flight", NothingInFlight),
-    (" has metadata version ", VersionConflict),
-    (" has generation ", VersionConflict),
-    (" waits for a permission", PermissionPending),
-    ("is still loading", ModelLoading),
-    ("server is shutting down", ServerStopping),
+    (r" is generating;", SessionBusy),
+    (r"unknown session", UnknownSession),
+    (r"^session \d+ was purged", SessionPurged),
+    (r"no generation in flight", NothingInFlight),
+    (r"^session \d+ has (metadata version|generation) \d+, not", VersionConflict),
+    (r"^session \d+ waits for a permission", PermissionPending),
+    (r"is still loading", ModelLoading),
+    (r"server is shutting down", ServerStopping),
 )
 
 
 def refusal(message: str) -> RequestRefused:
     """The exception for a refusal's text."""
-    kind = next((kind for part, kind in _REFUSALS if part in message), RequestRefused)
+    kind = next((kind for pattern, kind in _REFUSALS if re.search(pattern, message)), RequestRefused)
     return kind(message)

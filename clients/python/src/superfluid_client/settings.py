@@ -55,12 +55,12 @@ class Settings(SessionRequests):
             return int(payload["deadline_unix_ms"])
 
     async def purge(self, mode: PurgeMode, *, expected_generation: int = 0) -> list[int]:
-        """Ends the session for good: from now on it is refused with SessionPurged, and listed nowhere. The ids of all
-        that were purged.
+        """Ends the session for good and erases it: from now on it is refused with SessionPurged, and listed nowhere.
+        The ids of all that were purged.
 
-        ``CASCADE`` takes everything with it that was forked from it. ``REROOT`` lets its forks live on; they keep what
+        ``CASCADE`` takes everything with it that was made from it. ``REROOT`` lets its forks live on; they keep what
         they share with it. ``expected_generation`` is what ``SessionSummary.generation`` says; raises VersionConflict
-        if it is another one.
+        if it is another one. A generation in flight is cancelled; the answer waits for its end.
         """
         fields = {"expected_generation": expected_generation, "mode": str(mode)}
         payload = await self._ask("Purge", fields, "Purged")
