@@ -37,6 +37,7 @@ from superfluid.sessions.infill import InfillService
 from superfluid.sessions.log import SessionLog
 from superfluid.sessions.metering import CompletionMeter
 from superfluid.sessions.text import SessionText
+from superfluid.store.media import MediaPool
 from superfluid.store.record import event_checksum
 from superfluid.store.sqlite import SqliteStore
 
@@ -165,6 +166,8 @@ def build(path: Path) -> tuple[SqliteStore, SessionLog, Sessions, IdleBackend]:
         unix_ms=lambda: MOMENT,
         metrics_text=str,
         set_log_level=lambda _: None,
+        media_pool=MediaPool(path.parent / "media"),
+        decode_body=postcard.body_codec().decode,
     )
     return store, log, sessions, backend
 

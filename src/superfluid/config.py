@@ -45,7 +45,11 @@ class Secret:
 
 
 class ModelConfig(Struct, frozen=True, kw_only=True):
-    """The model to serve and how. ``model`` None is the embedded default; ``window_tokens`` None is automatic."""
+    """The model to serve and how. ``model`` None is the embedded default; ``window_tokens`` None is automatic.
+
+    ``mmproj`` is the path of the projector that lets it see images, ``none``, or None to look for one; a model from
+    the hub comes with its projector unless ``pulls_mmproj`` is false.
+    """
 
     model: str | None = None
     runtime: Runtime = "auto"
@@ -62,6 +66,8 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     worker_timeout_seconds: float = 10.0
     stream_interval_seconds: float = 0.016
     scheduling: SchedulingRules = DEFAULT_RULES
+    mmproj: str | None = None
+    pulls_mmproj: bool = True
 
 
 class HubConfig(Struct, frozen=True, kw_only=True):

@@ -181,7 +181,12 @@ class _Daemon:
             return False
         assert self._telemetry is not None
         tracer = self._telemetry.tracer
-        settings = engine_settings(config.model, file, is_traced=tracer is not None and tracer.wants_ticks)
+        settings = engine_settings(
+            config.model,
+            file,
+            is_traced=tracer is not None and tracer.wants_ticks,
+            media_directory=None if self._sessions is None else self._sessions.media_path,
+        )
         supervisor = WorkerSupervisor(
             settings,
             environment=os.environ,
@@ -255,6 +260,8 @@ class _Daemon:
             config.home,
             progress_for(sys.stderr),
             is_offline=config.model.is_offline,
+            mmproj=config.model.mmproj,
+            pulls_mmproj=config.model.pulls_mmproj,
         )
 
     async def _unless_stopped(self, work: "asyncio.Future[_T]") -> _T | None:

@@ -14,8 +14,12 @@ def uses_fake_engine(config: ModelConfig) -> bool:
     return config.runtime == "fake"
 
 
-def engine_settings(config: ModelConfig, file: ModelFile | None, *, is_traced: bool = False) -> EngineSettings:
-    """``file`` is ``None`` for the fake engine. ``is_traced``: every tick is told, for a span of its own."""
+def engine_settings(
+    config: ModelConfig, file: ModelFile | None, *, is_traced: bool = False, media_directory: str | None = None
+) -> EngineSettings:
+    """``file`` is ``None`` for the fake engine. ``is_traced``: every tick is told, for a span of its own.
+    ``media_directory`` is where sessions' images lie."""
+    projector = None if file is None else file.projector
     host_cache = config.host_cache_bytes
     return EngineSettings(
         engine="fake" if file is None else "llamacpp",
@@ -32,6 +36,10 @@ def engine_settings(config: ModelConfig, file: ModelFile | None, *, is_traced: b
         stream_interval_seconds=config.stream_interval_seconds,
         is_traced=is_traced,
         scheduling=config.scheduling,
+        projector=None if projector is None else str(projector.path),
+        projector_type="" if projector is None else projector.encoder,
+        is_projector_optional=projector is not None and not projector.is_named,
+        media_directory=media_directory,
     )
 
 

@@ -28,6 +28,7 @@ from superfluid.sessions.retention import RetentionSweeper
 from superfluid.sessions.text import SessionText
 from superfluid.sessions.tools import tool_lease
 from superfluid.store.directory import SessionsDirectory
+from superfluid.store.media import MediaPool
 from superfluid.store.sqlite import SqliteStore
 from superfluid.web.server import WebServer
 from superfluid.web.token import TOKEN_FILE, mint_token, write_token
@@ -49,6 +50,7 @@ class SessionStack:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="store-reader")
         self._log = SessionLog(self._store, body_codec(), clock=clock, reader=self._reader)
         self._purger = SessionPurger(self._log)
+        self._media = MediaPool(self._directory.media_path)
         self._text: SessionText | None = None
         self._socket: SocketServer | None = None
         self._web: WebServer | None = None
@@ -66,6 +68,11 @@ class SessionStack:
     def store_id(self) -> bytes:
         """16 bytes that name the store."""
         return self._store.store_id
+
+    @property
+    def media_path(self) -> str:
+        """Where the worker finds images."""
+        return str(self._directory.media_path)
 
     @property
     def token_path(self) -> str:
@@ -119,8 +126,11 @@ class SessionStack:
             purger=self._purger,
             infill=infill,
             meter=meter,
+            media_pool=self._media,
+            decode_body=body_codec().decode,
             tool_lease_ms=self._config.tool_lease_ms,
         )
+        self.add_eraser(api.media)
         assert self._config.socket is not None
         self._socket = SocketServer(api, self._config.socket)
         await self._socket.start()

@@ -139,14 +139,14 @@ def test_probe_of_a_template_that_refuses_system_turns_folds_them() -> None:
     assert not probe_shape(_renders(_keys), "").folds_system
 
 
-def test_probe_of_a_template_that_refuses_everything_tries_once() -> None:
+def test_probe_of_a_template_that_refuses_everything_tries_text_and_parts_once() -> None:
     calls = []
 
     def refuse(*arguments: object) -> None:
         calls.append(arguments)
 
     assert probe_shape(refuse, "") == MessageShape()
-    assert len(calls) == 1
+    assert len(calls) == 2
 
 
 def test_append_stability_is_lost_where_old_turns_change() -> None:

@@ -14,7 +14,7 @@ from superfluid.config import HubConfig, Secret
 from superfluid.errors import PullError
 from superfluid.models import download as download_module
 from superfluid.models.download import RetryPolicy
-from superfluid.models.hub import pull_model
+from superfluid.models.hub import Pulled, pull_model
 from superfluid.models.hub_cache import HubCache
 from superfluid.models.names import HubId
 from superfluid.models.progress import PullProgress, SilentProgress
@@ -72,6 +72,17 @@ class Puller:
         token: str | None = None,
         is_offline: bool = False,
     ) -> tuple[Path, ...]:
+        return self.pull_with_projector(quant, repository, token, is_offline, wants_projector=False).parts
+
+    def pull_with_projector(
+        self,
+        quant: str | None = None,
+        repository: str = REPOSITORY,
+        token: str | None = None,
+        is_offline: bool = False,
+        *,
+        wants_projector: bool = True,
+    ) -> Pulled:
         settings = HubConfig(
             endpoint=self.hub.endpoint, cache_directory=self.cache, token=Secret(token) if token is not None else None
         )
@@ -80,6 +91,7 @@ class Puller:
             settings,
             self.progress,
             is_offline=is_offline,
+            wants_projector=wants_projector,
             retry=RetryPolicy(attempts=3, sleep=self.pauses.append),
         )
 

@@ -1,5 +1,6 @@
 """Every request has an answer, in every encoding; failures read well and leak nothing."""
 
+import hashlib
 import logging
 import typing
 
@@ -26,7 +27,7 @@ from superfluid.domain.events import (
 from superfluid.domain.request import InfillPrompt
 from superfluid.errors import FimUnsupportedError, InternalFaultError, StoreUnavailableError
 from superfluid.native import json_codec, postcard, requests, responses
-from superfluid.native.dispatch import PendingRequest, StreamingRequest, answer
+from superfluid.native.dispatch import StreamingRequest, answer
 from superfluid.native.protocol import Request, Response
 from superfluid.sessions.metering import CompletionMeter
 
@@ -153,12 +154,14 @@ async def test_message_to_a_busy_session_is_refused_in_the_words_clients_know() 
     assert " is generating;" in reply.message
 
 
-@pytest.mark.parametrize("kind", typing.get_args(PendingRequest), ids=lambda kind: kind.__name__)
-async def test_request_of_a_later_version_is_refused_by_name(kind: type) -> None:
-    values = {"session": 1, "mode": 0}
-    fields = [values.get(name, 0) for name in kind.__struct_fields__]  # type: ignore[attr-defined]
-    reply = await answer(ScriptedSessions(), kind(*fields))
-    assert reply == responses.Err(f"{kind.__name__} is not available in this version of superfluid")
+async def test_media_are_put_shown_and_collected() -> None:
+    api = await sessions_with_one_message()
+    blob = hashlib.sha256(b"x").hexdigest()
+    assert await answer(api, requests.PutMedia(b"x", "any/thing")) == responses.Media(blob)
+    reply = await answer(api, requests.AppendImage(1, 1, blob, "a", "b"))
+    assert isinstance(reply, responses.Committed)
+    assert isinstance(reply.event.body, Block)
+    assert await answer(api, requests.GcMedia()) == responses.Gc(kept=0, removed=1)
 
 
 @pytest.mark.parametrize("kind", typing.get_args(StreamingRequest), ids=lambda kind: kind.__name__)

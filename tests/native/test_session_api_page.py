@@ -1,11 +1,9 @@
 """The page for people who write programs against the session API, held against the protocol."""
 
 import re
-import typing
 from pathlib import Path
 
 from superfluid.native import schema
-from superfluid.native.dispatch import PendingRequest
 from superfluid.native.protocol import Request, Response
 from superfluid.native.schema import Record, describe
 
@@ -41,8 +39,3 @@ def test_page_names_only_replies_that_exist() -> None:
         mentioned = set(re.findall(r"`(\w+)`", replies))
         assert mentioned, name
         assert mentioned <= names, name
-
-
-def test_page_says_which_requests_come_later() -> None:
-    later = {name for _, name, _, reply in ROW.findall(PAGE) if "(later)" in reply}
-    assert later == {kind.__name__ for kind in typing.get_args(PendingRequest)}

@@ -185,6 +185,11 @@ class TurnCodec(Protocol):
         """A whole turn: header, text, end. ``role`` is a ``domain.events.TurnRole`` other than TOOL."""
         ...
 
+    def turn_around(self, role: int, pre_text: str, post_text: str) -> tuple[list[int], list[int]]:
+        """A whole turn with a gap between two texts, which something else than text will fill: the tokens before the
+        gap, and behind it."""
+        ...
+
     def tool_result(self, text: str, *, name: str) -> list[int]:
         """A turn that answers a call of ``name``."""
         ...

@@ -32,6 +32,7 @@ class MessageShape(NamedTuple):
     ``has_null_content``: the content of a message with calls is null, if it has none. ``has_text_arguments``: arguments
     are JSON text, not an object. ``has_short_ids``: call ids are nine letters and digits. ``folds_system``: there is no
     system turn, so its text begins the first user turn. ``writes_calls``: calls show in the rendering at all.
+    ``has_content_parts``: content is a list of parts, as in many templates of models that see images.
     """
 
     has_null_content: bool = False
@@ -40,6 +41,7 @@ class MessageShape(NamedTuple):
     folds_system: bool = False
     writes_calls: bool = False
     reasoning_key: str = "reasoning_content"
+    has_content_parts: bool = False
 
 
 class ShapedMessages(NamedTuple):
@@ -66,14 +68,24 @@ def shape_messages(messages: Sequence[Message], shape: MessageShape, guard: Text
         dicts.append(_shape_message(message, shape, guard, names))
         indices.append(index)
     if system:
-        dicts.append({"role": "user", "content": guard.guard("\n\n".join(system))})
+        dicts.append({"role": "user", "content": _content("\n\n".join(system), shape, guard)})
         indices.append(len(messages) - 1)
     return ShapedMessages(dicts, indices)
 
 
+def _content(text: str, shape: MessageShape, guard: TextGuard) -> Any:
+    return in_parts(guard.guard(text)) if shape.has_content_parts else guard.guard(text)
+
+
+def in_parts(text: str) -> list[dict[str, str]]:
+    """A content of one part."""
+    return [{"type": "text", "text": text}]
+
+
 def _shape_message(message: Message, shape: MessageShape, guard: TextGuard, names: dict[str, str]) -> dict[str, Any]:
     is_null = bool(message.tool_calls) and not message.content and shape.has_null_content
-    shaped: dict[str, Any] = {"role": message.role, "content": None if is_null else guard.guard(message.content)}
+    content = None if is_null else _content(message.content, shape, guard)
+    shaped: dict[str, Any] = {"role": message.role, "content": content}
     if message.reasoning is not None:
         shaped[shape.reasoning_key] = guard.guard(message.reasoning)
     if message.tool_calls:
@@ -120,7 +132,12 @@ ProbeRender = Callable[[list[dict[str, Any]], list[dict[str, Any]] | None, bool]
 def probe_shape(render: ProbeRender, source: str) -> MessageShape:
     """What the template with this ``source`` wants, found by rendering small conversations."""
     user = {"role": "user", "content": "zq_user"}
-    if render([user], None, True) is None:
+    plain = render([user], None, True)
+    if plain is None or "zq_user" not in plain:
+        in_part = render([{"role": "user", "content": in_parts("zq_user")}], None, True)
+        if in_part is not None and "zq_user" in in_part:
+            return probe_shape(_with_parts(render), source)._replace(has_content_parts=True)
+    if plain is None:
         return MessageShape()
     with_system = render([{"role": "system", "content": "zq_system"}, user], None, True)
     keys = ("reasoning_content", "reasoning", "thinking")
@@ -132,6 +149,21 @@ def probe_shape(render: ProbeRender, source: str) -> MessageShape:
         if _writes_call(render, candidate):
             return candidate._replace(writes_calls=True)
     return shape
+
+
+def _with_parts(render: ProbeRender) -> ProbeRender:
+    def render_parts(
+        messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, has_header: bool
+    ) -> str | None:
+        return render([with_content_parts(message) for message in messages], tools, has_header)
+
+    return render_parts
+
+
+def with_content_parts(message: dict[str, Any]) -> dict[str, Any]:
+    """A probe's message in the shape of templates that want parts."""
+    content = message["content"]
+    return {**message, "content": in_parts(content)} if isinstance(content, str) else message
 
 
 def _call_shapes(shape: MessageShape) -> Iterator[MessageShape]:

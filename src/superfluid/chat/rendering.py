@@ -6,6 +6,7 @@ of the shorter one, and a reply sent back with those it was generated as. Betwee
 and client text are tokenized together, as the model saw them in training.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -15,6 +16,8 @@ from superfluid.chat.interface import ModelVocabulary, Rendered
 from superfluid.chat.markers import MarkerSplitter, encode_with_markers
 from superfluid.chat.token_cache import TokenCache, TokenCacheStatistics
 
+GAP: Final = -1
+"""In the place of a token: here something else than text will come."""
 _CACHE_BYTES: Final = 8 * 1024 * 1024
 
 
@@ -35,10 +38,13 @@ class RenderingEncoder:
     def statistics(self) -> TokenCacheStatistics:
         return self._cache.statistics()
 
-    def encode(self, marked: MarkedText, roles: Sequence[str], header: str, guard: TextGuard) -> Rendered:
+    def encode(
+        self, marked: MarkedText, roles: Sequence[str], header: str, guard: TextGuard, gap: str = ""
+    ) -> Rendered:
         """``header`` is the assistant header as far as it is known; a rendering with marks shows its own.
 
-        Puts BOS in front if the vocabulary wants one and the template wrote none.
+        Puts BOS in front if the vocabulary wants one and the template wrote none. Where the character ``gap`` is, the
+        tokens have ``GAP``; what is behind it is tokenized as if it came behind a marker.
         """
         ends = marked.message_ends(len(roles))
         if ends is None:
@@ -48,9 +54,11 @@ class RenderingEncoder:
         tokens_at = {0: 0}
         start = 0
         follows_marker = True
-        for cut in sorted({*ends, *_header_ends(marked, roles), len(marked.text)} - {0}):
-            piece = self._encode_piece(marked.text[start:cut], guard, follows_marker=follows_marker)
-            follows_marker = piece[-1] in self._markers if piece else follows_marker
+        cuts = {*ends, *_header_ends(marked, roles), *_gap_edges(marked.text, gap), len(marked.text)}
+        for cut in sorted(cuts - {0}):
+            text = marked.text[start:cut]
+            piece = [GAP] if text == gap else self._encode_piece(text, guard, follows_marker=follows_marker)
+            follows_marker = piece[-1] == GAP or piece[-1] in self._markers if piece else follows_marker
             tokens += piece
             tokens_at[cut] = len(tokens)
             start = cut
@@ -71,6 +79,13 @@ class RenderingEncoder:
         tokens = self._vocabulary.encode_fragment(text, follows_marker=follows_marker)
         self._cache.put(text, follows_marker, tokens)
         return tokens
+
+
+def _gap_edges(text: str, gap: str) -> list[int]:
+    if not gap:
+        return []
+    places = [match.start() for match in re.finditer(re.escape(gap), text)]
+    return [edge for place in places for edge in (place, place + 1)]
 
 
 def _header_ends(marked: MarkedText, roles: Sequence[str]) -> Iterator[int]:

@@ -18,7 +18,14 @@ from superfluid.chat.channels import ChannelParser, find_channel_markers
 from superfluid.chat.guard import LookAlikes, TextGuard, private_characters
 from superfluid.chat.instrument import MarkedText, TurnMarks
 from superfluid.chat.interface import ModelVocabulary, Rendered, TemplateSource
-from superfluid.chat.messages import ShapedMessages, probe_append_stability, probe_shape, shape_messages
+from superfluid.chat.messages import (
+    MessageShape,
+    ShapedMessages,
+    probe_append_stability,
+    probe_shape,
+    shape_messages,
+    with_content_parts,
+)
 from superfluid.chat.rendering import RenderingEncoder
 from superfluid.chat.sandbox import TemplateEnvironment
 from superfluid.chat.token_cache import TokenCacheStatistics
@@ -39,6 +46,7 @@ class TemplateProgram:
         self._environment = environment
         self._template = environment.compile_template(source)
         self._constants = dict(constants)
+        self.shape = MessageShape()
         self.shape = probe_shape(self._probe, source)
         self.is_append_stable = probe_append_stability(self._probe)
         self.header = self._probe_header()
@@ -61,6 +69,8 @@ class TemplateProgram:
         tools: list[dict[str, Any]] | None,
         has_header: bool,
     ) -> str | None:
+        if self.shape.has_content_parts:
+            messages = [with_content_parts(message) for message in messages]
         variables = {"messages": messages, "tools": tools, "documents": None, "add_generation_prompt": has_header}
         try:
             return self.render(variables, TurnMarks({}, ""), _PROBE_SECONDS)
@@ -129,7 +139,8 @@ class TemplateCodec:
     def statistics(self) -> TokenCacheStatistics:
         return self._encoder.statistics()
 
-    def render(self, prompt: ChatPrompt) -> Rendered:
+    def render(self, prompt: ChatPrompt, *, gap: str = "") -> Rendered:
+        """With ``gap``, a character of the messages that the template does not know, ``GAP`` stands in its place."""
         program = self._tool_use if prompt.tools else self._default
         if program is None:
             raise UnsupportedInputError("this model has no chat template: send a text prompt", param="messages")
@@ -143,7 +154,7 @@ class TemplateCodec:
             marked = self._run(program, prompt, shaped, guard)
         except RecursionError:
             raise TemplateRefusedError("the conversation is nested too deeply", param="messages") from None
-        return self._encoder.encode(marked, [message.role for message in prompt.messages], program.header, guard)
+        return self._encoder.encode(marked, [message.role for message in prompt.messages], program.header, guard, gap)
 
     def reply_parser(self, *, parse_tools: bool, opening: Sequence[int] = ()) -> ChannelParser:
         return ChannelParser(self._vocabulary, self._channel_markers, parse_tools=parse_tools, opening=opening)

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from superfluid.chat.interface import ModelVocabulary
+from superfluid.chat.rendering import GAP
 from superfluid.chat.template import TemplateCodec
 from superfluid.domain.events import TurnRole
 from superfluid.domain.request import ChatPrompt, Message, Role, ToolCall
 from superfluid.errors import SuperfluidError, TemplateRefusedError, UnsupportedInputError
 
 _VERSION: Final = b"turns 2"
+_GAP_SIGNS: Final = [chr(code) for code in range(0xE000, 0xF900)]
 _PROBE: Final = "probe"
 _QUESTION: Final = Message(role="user", content=_PROBE)
 _ANSWER: Final = Message(role="assistant", content=_PROBE)
@@ -52,13 +54,19 @@ class TemplateTurns:
 
     def turn(self, role: int, text: str) -> list[int]:
         self._require_turns()
-        if role == TurnRole.USER:
-            return self._user_turn(text)
-        if role == TurnRole.ASSISTANT:
-            return self._assistant_turn(text)
-        if role == TurnRole.SYSTEM:
-            return self._system_turn(text, ())[len(self.prologue(TurnRole.SYSTEM)) :]
-        raise ValueError(f"a turn of role {role} is not text alone")
+        return self._turn(role, text)
+
+    def turn_around(self, role: int, pre_text: str, post_text: str) -> tuple[list[int], list[int]]:
+        self._require_turns()
+        source = self._vocabulary.template_source
+        texts = (pre_text, post_text, source.default or "", source.tool_use or "")
+        gap = next((sign for sign in _GAP_SIGNS if not any(sign in text for text in texts)), None)
+        if gap is None:
+            raise UnsupportedInputError("the text uses every private-use character there is")
+        turn = self._turn(role, pre_text + gap + post_text, gap)
+        if turn.count(GAP) != 1:
+            raise UnsupportedInputError("this model's chat template does not keep a message's text in one piece")
+        return turn[: turn.index(GAP)], turn[turn.index(GAP) + 1 :]
 
     def tool_result(self, text: str, *, name: str) -> list[int]:
         self._require_turns()
@@ -87,17 +95,26 @@ class TemplateTurns:
         tokens, ends = self._render(_QUESTION)
         return tokens[ends[-1] :]
 
-    # ----
+    # ---- with ``gap`` as in ``TemplateCodec.render``
 
-    def _user_turn(self, text: str) -> list[int]:
-        return self._last_turn(_QUESTION, _ANSWER, Message(role="user", content=text))
+    def _turn(self, role: int, text: str, gap: str = "") -> list[int]:
+        if role == TurnRole.USER:
+            return self._user_turn(text, gap)
+        if role == TurnRole.ASSISTANT:
+            return self._assistant_turn(text, gap)
+        if role == TurnRole.SYSTEM:
+            return self._system_turn(text, (), gap)[len(self.prologue(TurnRole.SYSTEM)) :]
+        raise ValueError(f"a turn of role {role} is not text alone")
 
-    def _assistant_turn(self, text: str) -> list[int]:
+    def _user_turn(self, text: str, gap: str = "") -> list[int]:
+        return self._last_turn(_QUESTION, _ANSWER, Message(role="user", content=text), gap=gap)
+
+    def _assistant_turn(self, text: str, gap: str = "") -> list[int]:
         # Not as the last message: some templates write that one differently.
-        tokens, ends = self._render(_QUESTION, Message(role="assistant", content=text), _QUESTION)
+        tokens, ends = self._render(_QUESTION, Message(role="assistant", content=text), _QUESTION, gap=gap)
         return self._written(tokens[ends[0] : ends[1]])
 
-    def _system_turn(self, text: str | None, tools: Sequence[dict[str, Any]]) -> list[int]:
+    def _system_turn(self, text: str | None, tools: Sequence[dict[str, Any]], gap: str = "") -> list[int]:
         """A first turn, prologue included. Without ``text`` it holds the declarations alone."""
         if not self._codec.has_system_turn:
             raise UnsupportedInputError("this model's chat template has no system turn")
@@ -106,15 +123,17 @@ class TemplateTurns:
             question = self._user_turn(_PROBE)
             first = tokens[: ends[0]]
             return first[: len(first) - len(question)] if first[-len(question) :] == question else []
-        tokens, ends = self._render(Message(role="system", content=text), _QUESTION, tools=tools)
+        tokens, ends = self._render(Message(role="system", content=text), _QUESTION, tools=tools, gap=gap)
         return self._written(tokens[: ends[0]])
 
-    def _last_turn(self, *messages: Message) -> list[int]:
-        tokens, ends = self._render(*messages)
+    def _last_turn(self, *messages: Message, gap: str = "") -> list[int]:
+        tokens, ends = self._render(*messages, gap=gap)
         return self._written(tokens[ends[-2] : ends[-1]])
 
-    def _render(self, *messages: Message, tools: Sequence[dict[str, Any]] = ()) -> tuple[list[int], list[int]]:
-        rendered = self._codec.render(ChatPrompt(messages=messages, tools=tuple(tools)))
+    def _render(
+        self, *messages: Message, tools: Sequence[dict[str, Any]] = (), gap: str = ""
+    ) -> tuple[list[int], list[int]]:
+        rendered = self._codec.render(ChatPrompt(messages=messages, tools=tuple(tools)), gap=gap)
         return rendered.tokens, rendered.message_ends
 
     def _written(self, turn: list[int]) -> list[int]:

@@ -21,6 +21,12 @@ def pull_command() -> click.Command:
                 is_flag=True,
                 help="Download nothing: only check that it is here.",
             ),
+            Flag(
+                ["--pull-no-mmproj", "is_pulled_without_mmproj"],
+                panel="Flags",
+                is_flag=True,
+                help="Leave out the projector that lets the model see images.",
+            ),
         ],
         options_metavar="[FLAGS]",
         short_help="Fetch a model ahead of time.",
@@ -31,7 +37,7 @@ def pull_command() -> click.Command:
     )
 
 
-def _pull(model: str | None, is_offline: bool) -> None:
+def _pull(model: str | None, is_offline: bool, is_pulled_without_mmproj: bool) -> None:
     from superfluid.config import home_directory, hub_settings
     from superfluid.models.progress import progress_for
     from superfluid.models.source import resolve_model
@@ -42,5 +48,6 @@ def _pull(model: str | None, is_offline: bool) -> None:
         home_directory(os.environ),
         progress_for(sys.stderr),
         is_offline=is_offline,
+        pulls_mmproj=not is_pulled_without_mmproj,
     )
     click.echo(str(found.path))

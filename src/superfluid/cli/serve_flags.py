@@ -75,6 +75,24 @@ def _model_flags() -> list[click.Parameter]:
             help="Download nothing: use what is on this machine.",
         ),
         Flag(
+            ["--mmproj"],
+            panel=MODEL,
+            metavar="PATH|none",
+            default_text="the one beside the model",
+            help="The projector that lets the model see images.",
+            rule=(
+                "A GGUF file, or `none`. Left out: a file beside the model whose name begins with `mmproj`, or the one "
+                "that a pull has brought along; a model that it does not fit is served without."
+            ),
+        ),
+        Flag(
+            ["--pull-no-mmproj", "is_pulled_without_mmproj"],
+            panel=MODEL,
+            is_flag=True,
+            help="Do not fetch the projector with a model from the hub.",
+            rule="Only with a hub id.",
+        ),
+        Flag(
             ["--runtime", "runtimes"],
             panel=MODEL,
             multiple=True,

@@ -53,6 +53,8 @@ class ServeFlags:
     model_flags: tuple[str, ...] = ()
     runtimes: tuple[str, ...] = ()
     is_offline: bool = False
+    mmproj: str | None = None
+    is_pulled_without_mmproj: bool = False
     http: str | None = None
     host: str | None = None
     port: int | None = None
@@ -166,6 +168,8 @@ def _model_config(
         flash_attention=flags.flash_attention,
         host_cache_bytes=_host_cache_bytes(flags.host_cache_gb),
         is_offline=flags.is_offline,
+        mmproj=_mmproj(flags.mmproj),
+        pulls_mmproj=not flags.is_pulled_without_mmproj,
         llama_library_path=Path(library).expanduser() if library else None,
         is_engine_log_kept=environment_value(environment, "SUPERFLUID_LLAMA_LOG") not in (None, "0"),
         worker_timeout_seconds=flags.worker_timeout,
@@ -362,3 +366,9 @@ def _whole_number(flag: str, text: str) -> int:
         return int(text)
     except ValueError:
         raise UsageError(f"{flag} must be a whole number, got {text!r}", param=flag) from None
+
+
+def _mmproj(text: str | None) -> str | None:
+    if text is not None and not text.strip():
+        raise UsageError("--mmproj needs a file, or none", param="--mmproj")
+    return text

@@ -18,9 +18,7 @@ MAX_PLACEHOLDERS: Final = 4096
 """An image takes no more of the window than this."""
 
 
-NO_PROJECTOR: Final = (
-    "this model sees no images: no projector was found beside it; start the server with --mmproj to give it one"
-)
+NO_PROJECTOR: Final = "no projector was found beside it; start the server with --mmproj to give it one"
 
 
 class MediaFacts(Struct, frozen=True, kw_only=True):
@@ -94,6 +92,16 @@ def parse_image_payload(payload: str) -> ImagePayload | None:
         return msgspec.json.decode(payload, type=ImagePayload)
     except (msgspec.MsgspecError, RecursionError):
         return None
+
+
+def named_blobs(payload: str) -> set[str]:
+    """The blob that an image block's payload names, if any; also one that shows nothing."""
+    try:
+        fields = msgspec.json.decode(payload)
+    except (msgspec.MsgspecError, RecursionError):
+        return set()
+    blob = fields.get("blob") if isinstance(fields, dict) else None
+    return {blob} if isinstance(blob, str) else set()
 
 
 def runs_of(tokens: Sequence[int], placeholder: int) -> list[tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from superfluid.domain.media import MediaFacts
+from superfluid.domain.media import NO_PROJECTOR, MediaFacts
 from superfluid.domain.request import SamplingOverrides
 
 
@@ -12,7 +12,8 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     ``window_tokens`` is what one lane can hold; ``kv_bytes`` what the KV of all lanes takes.
     ``can_truncate`` is false for recurrent, hybrid and sliding-window models, whose state cannot be cut.
     ``state_key`` identifies everything that makes an exported lane state valid elsewhere, but images, which lanes know
-    by ids of their own. ``media`` is ``None`` if the model sees no images.
+    by ids of their own. ``media`` is ``None`` if the model sees no images; ``images_refused`` then says what was wrong
+    with its projector, if there was one.
     """
 
     architecture: str
@@ -33,8 +34,14 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     sampling_defaults: SamplingOverrides = SamplingOverrides()
     media: MediaFacts | None = None
     kv_type: str = "f16"
+    images_refused: str = ""
 
     @property
     def kv_bits(self) -> int:
         """Bits of a KV value, without the scales that quantized types keep beside them."""
         return {"f16": 16, "q8_0": 8, "q4_0": 4}.get(self.kv_type, 16)
+
+    @property
+    def no_images_reason(self) -> str:
+        """Why it sees none, for whoever asks it to."""
+        return f"this model sees no images: {self.images_refused or NO_PROJECTOR}"

@@ -12,6 +12,7 @@ from typing import assert_never
 from superfluid.domain.events import (
     Appended,
     Block,
+    BlockKind,
     Created,
     EpochBump,
     Event,
@@ -39,6 +40,7 @@ from superfluid.domain.events import (
     ToolResult,
     ToolUse,
 )
+from superfluid.domain.media import ImageRun, image_runs, parse_image_payload
 from superfluid.domain.reply import Channel, Finish
 from superfluid.domain.request import QosClass
 
@@ -87,7 +89,8 @@ class ToolCallEntry:
 
 @dataclass(slots=True)
 class SessionState:
-    """The fold of a session's events so far. ``tokens`` is the model's input, packed int32.
+    """The fold of a session's events so far. ``tokens`` is the model's input, packed int32; ``images`` says in order
+    where in it images are seen.
 
     In it, what opened the last reply (a header, or raw input) begins at ``header_start``, the reply behind it at
     ``reply_start``, and the run of drawn tokens at the very end at ``drawn_start``. A reply stays open, to be continued
@@ -102,6 +105,7 @@ class SessionState:
     params: GenParams = _NO_PARAMS
     epoch: int = 1
     tokens: "array[int]" = field(default_factory=lambda: array("i"))
+    images: list[ImageRun] = field(default_factory=list)
     header_start: int = 0
     reply_start: int = 0
     drawn_start: int = 0
@@ -136,7 +140,9 @@ class SessionState:
     def snapshot(self) -> "SessionState":
         """A copy that does not change when this one goes on."""
         calls = {call_id: replace(entry) for call_id, entry in self.calls.items()}
-        return replace(self, tokens=self.tokens[:], calls=calls, open_permissions=set(self.open_permissions))
+        return replace(
+            self, tokens=self.tokens[:], images=self.images[:], calls=calls, open_permissions=set(self.open_permissions)
+        )
 
     def forked(self, session: int) -> "SessionState":
         """The state of a new session that inherits all events of this one and has none of its own yet."""
@@ -191,6 +197,10 @@ class SessionState:
         self.tokens.extend(body.span)
         if isinstance(body, Generated):
             self.last_finish = body.finish
+        if isinstance(body, Block) and body.kind == BlockKind.IMAGE and body.span:
+            payload = parse_image_payload(body.payload)
+            if payload is not None:
+                self.images += image_runs(payload, body.span, start)
         if isinstance(body, ToolResult) and body.call_id in self.calls:
             self.calls[body.call_id].state = CallState.SUCCEEDED
         if body.span:

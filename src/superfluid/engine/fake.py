@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superfluid.domain.image_format import require_image
-from superfluid.domain.media import NO_PROJECTOR, PLACEHOLDER, MediaFacts, runs_of
+from superfluid.domain.media import PLACEHOLDER, MediaFacts, runs_of
 from superfluid.domain.model import ModelFacts
 from superfluid.engine.fake_script import FakeScript, ScriptReader
 from superfluid.engine.fake_vocabulary import (
@@ -128,7 +128,7 @@ class FakeEngine:
         """Two runs of places in brackets."""
         count = self._script.image_tokens
         if count == 0:
-            raise UnsupportedInputError(NO_PROJECTOR)
+            raise UnsupportedInputError(self.facts.no_images_reason)
         require_image(content)
         half = count // 2
         return [*b"<", *[PLACEHOLDER] * (count - half), *b"|", *[PLACEHOLDER] * half, *b">"]

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from superfluid.domain.media import NO_PROJECTOR, PLACEHOLDER, runs_of
+from superfluid.domain.media import PLACEHOLDER, runs_of
 from superfluid.domain.model import ModelFacts
 from superfluid.engine import lane_state
 from superfluid.engine.interface import ImageRow, Logits, Row, StepResult
@@ -24,6 +24,7 @@ from superfluid.engine.rows import check_cut, check_image_row, check_rows
 from superfluid.engine.vision import Projector
 from superfluid.errors import (
     EngineFaultError,
+    EnvironmentFaultError,
     InvalidValueError,
     ModelLoadError,
     SuperfluidError,
@@ -48,7 +49,8 @@ _logger = logging.getLogger(LOGGER_NAME)
 class LlamaOptions:
     """How to load. ``None`` for ``window_tokens`` (per lane) or ``threads``: chosen. Negative ``gpu_layers``: all.
 
-    ``projector`` is the file that lets the model see images, ``projector_type`` what its header calls it.
+    ``projector`` is the file that lets the model see images, ``projector_type`` what its header calls it;
+    an optional one that is of no use is left out, with a warning.
     ``evaluation_callback`` is llama.cpp's ``cb_eval``, called for every tensor of every graph: for tests, and slow.
     """
 
@@ -61,6 +63,7 @@ class LlamaOptions:
     is_log_kept: bool = False
     projector: Path | None = None
     projector_type: str = ""
+    is_projector_optional: bool = False
     evaluation_callback: Any = None
 
 
@@ -81,6 +84,7 @@ class LlamaEngine:
         self._model = LlamaModel(binding, self._log, files[0], gpu_layers)
         self._context: Any = None
         self._projector: Projector | None = None
+        self._images_refused = ""
         try:
             self._window = _window(options.window_tokens, self._model.trained_window_tokens)
             self._threads = _threads(options.threads)
@@ -88,7 +92,7 @@ class LlamaEngine:
             self._can_truncate = self._model.has_plain_attention
             self._abort_flag = ctypes.create_string_buffer(2)
             if options.projector is not None:
-                self._projector = self._open_projector(options.projector, options, is_on_gpu=gpu_layers != 0)
+                self._projector = self._try_projector(options.projector, options, is_on_gpu=gpu_layers != 0)
             self._context = self._open_context(options, is_on_gpu=gpu_layers != 0)
             self._memory = binding.llama_get_memory(self._context)
             self._batch = BatchArrays(binding, _batch_tokens(self._window))
@@ -132,7 +136,7 @@ class LlamaEngine:
 
     def image_layout(self, content: bytes) -> Sequence[int]:
         if self._projector is None:
-            raise UnsupportedInputError(NO_PROJECTOR)
+            raise UnsupportedInputError(self._facts.no_images_reason)
         image = self._projector.prepare(content)
         if self._projector.is_non_causal and image.largest_chunk_tokens > self._micro_batch:
             raise InvalidValueError(
@@ -215,6 +219,16 @@ class LlamaEngine:
         if self._projector is not None:
             self._projector.close()
         self._model.close()
+
+    def _try_projector(self, path: Path, options: LlamaOptions, *, is_on_gpu: bool) -> Projector | None:
+        try:
+            return self._open_projector(path, options, is_on_gpu=is_on_gpu)
+        except EnvironmentFaultError as error:
+            if not options.is_projector_optional:
+                raise
+            self._images_refused = error.message
+            _logger.warning("serving without images: %s", error.message)
+            return None
 
     def _open_projector(self, path: Path, options: LlamaOptions, *, is_on_gpu: bool) -> Projector:
         return Projector(
@@ -326,6 +340,7 @@ class LlamaEngine:
             state_key=self._state_key(digest, self._build, is_flash=is_flash),
             sampling_defaults=model.sampling_defaults(),
             media=None if self._projector is None else self._projector.facts,
+            images_refused=self._images_refused,
         )
 
     def _kv_bytes_per_token(self, state: bytes) -> int:

@@ -45,6 +45,8 @@ class GgufHeader(Struct, frozen=True, kw_only=True):
     name: str | None
     trained_window_tokens: int | None
     data_bytes_missing: int
+    projector_type: str | None = None
+    """What an image encoder's file calls its kind; ``None`` for all other files."""
 
 
 class _DamagedError(Exception):
@@ -96,6 +98,8 @@ class _Reader:
         architecture = values.get("general.architecture")
         window = values.get(f"{architecture}.context_length")
         name = values.get("general.name")
+        sees_images = values.get("clip.has_vision_encoder") is True
+        projector_type = values.get("clip.projector_type") or values.get("clip.vision.projector_type")
         return GgufHeader(
             version=version,
             file_bytes=self._file_bytes,
@@ -105,6 +109,7 @@ class _Reader:
             name=name if isinstance(name, str) else None,
             trained_window_tokens=window if isinstance(window, int) else None,
             data_bytes_missing=max(0, end - self._file_bytes),
+            projector_type=projector_type if sees_images and isinstance(projector_type, str) else None,
         )
 
     def _preamble(self) -> int:

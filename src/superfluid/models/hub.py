@@ -6,6 +6,7 @@ neither of which does for files of many gigabytes. Listing: ``GET /api/models/{r
 """
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urljoin
@@ -20,6 +21,7 @@ from superfluid.models.hub_cache import HubCache
 from superfluid.models.names import HubId
 from superfluid.models.placing import place_file
 from superfluid.models.progress import PullProgress
+from superfluid.models.projector import choose_projector, is_projector_name
 from superfluid.models.quants import HubFile, ModelSet, choose_set, model_sets
 from superfluid.version import __version__
 
@@ -42,22 +44,30 @@ class _FileFacts(NamedTuple):
     size_bytes: int | None
 
 
+class Pulled(NamedTuple):
+    """The files of a model, all parts in order, and what lets it see images, if that was wanted and is there."""
+
+    parts: tuple[Path, ...]
+    projector: Path | None = None
+
+
 def pull_model(
     model: HubId,
     hub: HubConfig,
     progress: PullProgress,
     *,
     is_offline: bool = False,
+    wants_projector: bool = False,
     retry: RetryPolicy = PATIENT,
-) -> tuple[Path, ...]:
-    """The files of ``model``, all parts in order, after downloading what the cache lacks. Blocks.
+) -> Pulled:
+    """The files of ``model`` after downloading what the cache lacks. Blocks.
 
     Offline, or where the hub does not answer, only the cache is asked. Raises PullError. A pull that is cut short keeps
     what it has and is continued by the next.
     """
     cache = HubCache(hub.cache_directory.expanduser(), model.repository)
     if is_offline:
-        cached = _find_cached(cache, model)
+        cached = _find_cached(cache, model, wants_projector=wants_projector)
         if cached is None:
             raise PullError(
                 f"{_text(model)} is not in the hub cache at {cache.folder.parent} and --offline forbids pulling it"
@@ -67,40 +77,60 @@ def pull_model(
         try:
             listing = remote.listing()
         except _UnreachableError as error:
-            return _fall_back(cache, model, error, progress)
+            return _fall_back(cache, model, error, progress, wants_projector=wants_projector)
         wanted = choose_set(model_sets(listing.files), model.quant, model.repository)
+        projector = _projector_of(listing.files, wanted) if wants_projector else None
+        files = wanted.files if projector is None else (*wanted.files, projector)
         try:
-            _fetch_set(remote, cache, listing.commit, wanted, progress, retry)
+            _fetch_files(remote, cache, listing.commit, files, progress, retry)
         except _UnreachableError as error:
             raise PullError(f"{_text(model)} cannot be pulled: {error}") from error
     cache.write_ref(_REVISION, listing.commit)
-    return tuple(cache.snapshot_file(listing.commit, file.path) for file in wanted.files)
+    return _located(cache, listing.commit, wanted, projector)
 
 
-def _fall_back(cache: HubCache, model: HubId, error: _UnreachableError, progress: PullProgress) -> tuple[Path, ...]:
-    cached = _find_cached(cache, model)
+def _located(cache: HubCache, commit: str, wanted: ModelSet, projector: HubFile | None) -> Pulled:
+    return Pulled(
+        tuple(cache.snapshot_file(commit, file.path) for file in wanted.files),
+        None if projector is None else cache.snapshot_file(commit, projector.path),
+    )
+
+
+def _projector_of(files: Iterable[HubFile], wanted: ModelSet) -> HubFile | None:
+    """The projector in the repository that goes with the model, if it has any."""
+    projectors = {file.path: file for file in files if is_projector_name(file.path.rpartition("/")[2])}
+    chosen = choose_projector(projectors, wanted.files[0].path)
+    return None if chosen is None else projectors[chosen]
+
+
+def _fall_back(
+    cache: HubCache, model: HubId, error: _UnreachableError, progress: PullProgress, *, wants_projector: bool
+) -> Pulled:
+    cached = _find_cached(cache, model, wants_projector=wants_projector)
     if cached is None:
         raise PullError(f"{_text(model)} cannot be pulled: {error}") from error
     progress.note(f"{error}; serving the copy of {_text(model)} in the hub cache")
     return cached
 
 
-def _find_cached(cache: HubCache, model: HubId) -> tuple[Path, ...] | None:
-    """The model's files from the first snapshot that has them all. A quant that is named must be there."""
+def _find_cached(cache: HubCache, model: HubId, *, wants_projector: bool) -> Pulled | None:
+    """The model's files from the first snapshot that has them all, and the projector if that has one. A quant that is
+    named must be there."""
     for commit in cache.commits(_REVISION):
-        sets = model_sets(cache.files(commit))
+        files = cache.files(commit)
+        sets = model_sets(files)
         try:
             chosen = choose_set(sets, model.quant, model.repository)
         except PullError:
             continue
-        return tuple(cache.snapshot_file(commit, file.path) for file in chosen.files)
+        return _located(cache, commit, chosen, _projector_of(files, chosen) if wants_projector else None)
     return None
 
 
-def _fetch_set(
-    remote: "_Hub", cache: HubCache, commit: str, wanted: ModelSet, progress: PullProgress, retry: RetryPolicy
+def _fetch_files(
+    remote: "_Hub", cache: HubCache, commit: str, files: Iterable[HubFile], progress: PullProgress, retry: RetryPolicy
 ) -> None:
-    missing = [file for file in wanted.files if not cache.has(commit, file)]
+    missing = [file for file in files if not cache.has(commit, file)]
     for number, file in enumerate(missing, start=1):
         name = file.path.rpartition("/")[2]
         label = name if len(missing) == 1 else f"{name} ({number} of {len(missing)})"

@@ -37,8 +37,18 @@ class ModelSet(Struct, frozen=True, kw_only=True):
     @property
     def quant(self) -> str | None:
         """The quantization that the name tells, in capitals."""
-        found = _QUANT.findall(self.stem)
-        return found[-1].upper() if found else None
+        return quant_of(self.stem)
+
+
+def quant_of(name: str) -> str | None:
+    """The quantization that a file's name tells, in capitals."""
+    found = _QUANT.findall(name)
+    return found[-1].upper() if found else None
+
+
+def without_quant(name: str) -> str:
+    """``name`` with the quantization it tells taken out."""
+    return _QUANT.sub("", name)
 
 
 def model_sets(files: Iterable[HubFile]) -> list[ModelSet]:

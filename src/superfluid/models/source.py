@@ -1,8 +1,10 @@
 """From what the user calls a model to sound files on the disk. Runs in the daemon before it starts a worker."""
 
 from pathlib import Path
+from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from superfluid.config import HubConfig
 from superfluid.errors import ModelFileError, UsageError
@@ -10,6 +12,9 @@ from superfluid.models.embedded import fetch_embedded_model
 from superfluid.models.gguf_header import GgufHeader, require_sound_model
 from superfluid.models.names import HubId, looks_like_path, parse_hub_id, served_name, split_name
 from superfluid.models.progress import PullProgress
+from superfluid.models.projector import ProjectorFile, projector_beside, require_projector
+
+NO_PROJECTOR: Final = "none"
 
 
 class ModelFile(Struct, frozen=True, kw_only=True):
@@ -24,27 +29,58 @@ class ModelFile(Struct, frozen=True, kw_only=True):
     parts: tuple[Path, ...]
     file_bytes: int
     header: GgufHeader
+    projector: ProjectorFile | None = None
 
 
 def resolve_model(
-    model: str | None, hub: HubConfig, home: Path, progress: PullProgress, *, is_offline: bool = False
+    model: str | None,
+    hub: HubConfig,
+    home: Path,
+    progress: PullProgress,
+    *,
+    is_offline: bool = False,
+    mmproj: str | None = None,
+    pulls_mmproj: bool = True,
 ) -> ModelFile:
     """Finds ``model``, pulling it if need be. Blocks, for as long as a pull takes.
 
+    ``mmproj`` is the path of its projector, ``none`` for no projector, or None to look for one beside the file or pull
+    it along, the latter unless ``pulls_mmproj`` is false, which only makes sense for hub ids.
     ``model`` is a path, ``org/model[:quant]``, or None for the embedded default. Raises UsageError if it is none of
     these, PullError if it cannot be fetched, ModelFileError if it is missing, incomplete, cut off or no GGUF.
     """
-    if model is None:
+    source = None if model is None else classify(model)
+    if not pulls_mmproj and not isinstance(source, HubId):
+        raise UsageError("--pull-no-mmproj is for models from the hub, org/model[:quant]", param="--pull-no-mmproj")
+    # Before a pull: a wrong path must not cost one.
+    named = None if mmproj in (None, NO_PROJECTOR) else require_projector(Path(mmproj).expanduser(), is_named=True)
+    found: Path | None = None
+    if source is None:
         path = fetch_embedded_model(home, progress, is_offline=is_offline)
-        return _checked(served_name(path), (path,))
-    source = classify(model)
-    if isinstance(source, Path):
+        file = _checked(served_name(path), (path,))
+    elif isinstance(source, Path):
         parts = _all_parts(source)
-        return _checked(served_name(parts[0]), parts)
-    # Only pulls need an HTTP client.
-    from superfluid.models.hub import pull_model
+        file = _checked(served_name(parts[0]), parts)
+        found = projector_beside(parts[0])
+    else:
+        # Only pulls need an HTTP client.
+        from superfluid.models.hub import pull_model
 
-    return _checked(source.repository, pull_model(source, hub, progress, is_offline=is_offline))
+        pulled = pull_model(source, hub, progress, is_offline=is_offline, wants_projector=pulls_mmproj and not mmproj)
+        file = _checked(source.repository, pulled.parts)
+        found = pulled.projector
+    if named is None and mmproj is None and found is not None:
+        named = _usable(found, progress)
+    return replace(file, projector=named)
+
+
+def _usable(projector: Path, progress: PullProgress) -> ProjectorFile | None:
+    """Nobody named the file: if it is of no use, the model is served without."""
+    try:
+        return require_projector(projector, is_named=False)
+    except ModelFileError as error:
+        progress.note(f"{error.message}; serving without images")
+        return None
 
 
 def classify(model: str) -> Path | HubId:

@@ -17,9 +17,6 @@ logger = logging.getLogger("superfluid_daemon")
 StreamingRequest = requests.Generate | requests.Subscribe | requests.Unsubscribe
 """What needs a connection that lasts: it is answered by more than one frame, or belongs to such a request."""
 
-PendingRequest = requests.PutMedia | requests.AppendImage | requests.GcMedia
-"""What is in the protocol and not yet in this daemon."""
-
 
 async def answer(api: SessionApi, request: Request, bucket: CompletionBucket | None = None) -> Response:
     """The reply, which is an ``Err`` if the request fails for whatever reason. Nothing is raised but a cancellation.
@@ -51,6 +48,8 @@ async def _answer(api: SessionApi, request: Request, bucket: CompletionBucket | 
     match request:
         case requests.Append() | requests.AppendMessage() | requests.AppendSystem() | requests.AppendBlock():
             return await _append(api, request)
+        case requests.PutMedia() | requests.AppendImage() | requests.GcMedia():
+            return await _show(api, request)
         case requests.AppendToolResult() | requests.RequestToolCancel() | requests.AppendToolOutcome():
             return await _settle_call(api, request)
         case requests.RequestPermission(session, call_id, text):
@@ -83,7 +82,7 @@ async def _answer(api: SessionApi, request: Request, bucket: CompletionBucket | 
         case requests.Generate() | requests.Subscribe() | requests.Unsubscribe():
             return Err(f"{type(request).__name__} needs a connection that stays open: use /web/ws or the unix socket")
         case _:
-            return _not_available(request)
+            assert_never(request)
 
 
 async def _complete(api: SessionApi, request: requests.Complete, bucket: CompletionBucket) -> Response:
@@ -93,10 +92,6 @@ async def _complete(api: SessionApi, request: requests.Complete, bucket: Complet
     )
     done = await api.complete(bucket, prompt, request.max_tokens)
     return responses.Completion(done.text, done.tokens, done.is_cached, done.is_expired)
-
-
-def _not_available(request: PendingRequest) -> Err:
-    return Err(f"{type(request).__name__} is not available in this version of superfluid")
 
 
 async def _append(
@@ -112,6 +107,17 @@ async def _append(
             return responses.Committed(await api.append_system(session, text, tools))
         case requests.AppendBlock(session, role, kind, payload):
             return responses.Committed(await api.append_block(session, role, kind, payload))
+    assert_never(request)
+
+
+async def _show(api: SessionApi, request: requests.PutMedia | requests.AppendImage | requests.GcMedia) -> Response:
+    match request:
+        case requests.PutMedia(content):
+            return responses.Media(await api.put_media(content))
+        case requests.AppendImage(session, role, blob, pre_text, post_text):
+            return responses.Committed(await api.append_image(session, role, blob, pre_text, post_text))
+        case requests.GcMedia():
+            return responses.Gc(*await api.gc_media())
     assert_never(request)
 
 

@@ -5,16 +5,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
 from superfluid.chat.interface import Tokenizer, TurnCodec
-from superfluid.domain.events import Drop, Event, GenParams, PurgeMode, RebaseEdit
+from superfluid.domain.events import Body, Drop, Event, GenParams, PurgeMode, RebaseEdit
 from superfluid.domain.request import InfillPrompt
 from superfluid.domain.state import SessionState, ToolCallEntry
-from superfluid.errors import ContextLengthExceededError, SessionRefusedError
+from superfluid.errors import ContextLengthExceededError, SessionRefusedError, UnsupportedInputError
 from superfluid.sessions.backend import GenerationBackend
 from superfluid.sessions.commands import SessionCommands
 from superfluid.sessions.counter import ReplyCounter
 from superfluid.sessions.fanout import SessionSubscription
 from superfluid.sessions.infill import Completion, InfillService
 from superfluid.sessions.log import SessionLog
+from superfluid.sessions.media import SessionMedia
 from superfluid.sessions.metering import CompletionBucket, CompletionMeter
 from superfluid.sessions.open_session import OpenSession, row_of
 from superfluid.sessions.opening import open_channel, turn_header, turn_job, turn_parser
@@ -28,6 +29,7 @@ from superfluid.sessions.tools import ToolCommands, tool_lease
 from superfluid.sessions.turn import EmptyTurn, SessionTurn
 from superfluid.sessions.writing import SessionWriter, turn_lead_in
 from superfluid.store.interface import Origin, SessionRow
+from superfluid.store.media import MediaPool
 
 
 class Sessions:
@@ -47,6 +49,8 @@ class Sessions:
         set_log_level: Callable[[str], None],
         infill: InfillService,
         meter: CompletionMeter,
+        media_pool: MediaPool,
+        decode_body: Callable[[bytes], Body],
         tool_lease_ms: int = 0,
         purger: SessionPurger | None = None,
     ) -> None:
@@ -63,6 +67,7 @@ class Sessions:
         self._writer = SessionWriter(log, self._turn_text, executor=executor)
         self._commands = SessionCommands(log, self._writer, unix_ms=unix_ms)
         self._purger = purger or SessionPurger(log)
+        self.media = SessionMedia(log, self._writer, backend, media_pool, decode_body=decode_body)
         self._tools = ToolCommands(log, self._writer, unix_ms=unix_ms)
 
     def _turn_text(self) -> tuple[Tokenizer, TurnCodec]:
@@ -85,6 +90,16 @@ class Sessions:
 
     async def append_block(self, session: int, role: int, kind: int, payload: str) -> Event:
         return await self._commands.append_block(session, role, kind, payload)
+
+    async def append_image(self, session: int, role: int, blob: str, pre_text: str, post_text: str) -> Event:
+        return await self.media.append_image(session, role, blob, pre_text, post_text)
+
+    async def put_media(self, content: bytes) -> str:
+        return await self.media.put(content)
+
+    async def gc_media(self) -> tuple[int, int]:
+        kept, removed = await self.media.collect()
+        return kept, removed
 
     async def set_meta(self, session: int, expected_version: int, title: str | None, archived: bool | None) -> int:
         return await self._commands.set_meta(session, expected_version, title, archived)
@@ -219,6 +234,8 @@ class Sessions:
             if max_tokens == 0:
                 return EmptyTurn()
             require_idle(opened)
+            if state.images and self._backend.facts.media is None:
+                raise UnsupportedInputError(f"session {session} shows an image; {self._backend.facts.no_images_reason}")
             header = turn_header(state, text.turns)
             if header and len(state.tokens) + len(header) >= window:
                 raise _too_long(session, len(state.tokens) + len(header), window)
@@ -249,7 +266,10 @@ class Sessions:
             opened, job_id, wants_provisional=wants_provisional, on_cancel=self._backend.cancel, on_end=free
         )
         opened.cancel_generation = turn.cancel
-        self._backend.submit(turn_job(job_id, state, header, max_tokens, self._backend.facts.window_tokens), turn)
+        facts = self._backend.facts
+        fingerprint = "" if facts.media is None else facts.media.fingerprint
+        job = turn_job(job_id, state, header, max_tokens, facts.window_tokens, encoder_fingerprint=fingerprint)
+        self._backend.submit(job, turn)
         turn.raise_if_refused()
         recorder = TurnRecorder(
             self._log,

@@ -4,7 +4,6 @@ A keeper is whoever writes text, token ids or what follows from them into a file
 states, a cache of prefixes on the disk, media. Keepers are told first, while it is still known what there is to erase.
 """
 
-import json
 from array import array
 from collections.abc import Sequence
 from typing import Protocol
@@ -12,6 +11,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from superfluid.domain.events import Block, BlockKind, SpanBody
+from superfluid.domain.media import named_blobs
 from superfluid.errors import DamagedRecordError, StoreUnavailableError, SuperfluidError
 from superfluid.sessions.log import SessionLog
 from superfluid.store.interface import BeginErasure, EraseSession
@@ -105,14 +105,5 @@ class Erasures:
             if event.event_id < begun.shared_events:
                 shared = len(tokens)
             elif isinstance(event.body, Block) and event.body.kind == BlockKind.IMAGE:
-                blobs.update(_blob_of(event.body))
+                blobs.update(named_blobs(event.body.payload))
         return PurgedSession(begun.session, tokens, shared, frozenset(blobs))
-
-
-def _blob_of(block: Block) -> set[str]:
-    try:
-        payload = json.loads(block.payload)
-    except (ValueError, RecursionError):
-        return set()
-    blob = payload.get("blob") if isinstance(payload, dict) else None
-    return {blob} if isinstance(blob, str) else set()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from superfluid.chat.interface import ChatCodec, ReplyParser, TurnCodec
 from superfluid.domain.events import GenParams
 from superfluid.domain.job import Job
+from superfluid.domain.media import with_image_ids
 from superfluid.domain.reply import Channel, Finish
 from superfluid.domain.request import QosClass, SamplingParams
 from superfluid.domain.state import SessionState, TurnKind
@@ -42,12 +43,21 @@ def open_channel(state: SessionState, header: Sequence[int]) -> Channel:
     return state.last_channel if not header and state.drawn_tokens else Channel.TEXT
 
 
-def turn_job(job_id: int, state: SessionState, header: Sequence[int], max_tokens: int, window_tokens: int) -> Job:
+def turn_job(
+    job_id: int,
+    state: SessionState,
+    header: Sequence[int],
+    max_tokens: int,
+    window_tokens: int,
+    *,
+    encoder_fingerprint: str = "",
+) -> Job:
     """The job that draws up to ``max_tokens`` behind ``header``, which is about to be appended.
 
+    ``encoder_fingerprint`` is that of what shows the model its images.
     What was drawn last in an open turn is reply, not prompt: so the engine may continue it bit for bit.
     """
-    tokens = state.tokens[:]
+    tokens = with_image_ids(state.tokens, state.images, encoder_fingerprint)
     tokens.extend(header)
     return Job(
         job_id=job_id,
@@ -58,6 +68,7 @@ def turn_job(job_id: int, state: SessionState, header: Sequence[int], max_tokens
         qos=QosClass(state.qos_class),
         is_batch_invariant=state.is_batch_invariant,
         session=state.session,
+        images=state.images[:],
     )
 
 

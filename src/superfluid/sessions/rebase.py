@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
+from msgspec import structs
+
 from superfluid.domain.events import (
     Appended,
     Block,
+    BlockKind,
     Body,
     Event,
     Generated,
@@ -14,11 +17,13 @@ from superfluid.domain.events import (
     Rebased,
     RebaseEdit,
     Replace,
+    SpanBody,
     ToolParseFailure,
     ToolResult,
     ToolUse,
     TurnRole,
 )
+from superfluid.domain.media import parse_image_payload
 from superfluid.domain.state import SessionState
 
 RenderMessage = Callable[[SessionState, int, str], tuple[int, ...]]
@@ -50,7 +55,10 @@ def rebased_bodies(
 
     add(Rebased(parent, inherited.fork_at, params, tuple(edits)))
     pending = list(edits)
+    # Where the parent's input stood at each event: what is copied may come to stand elsewhere.
+    position = len(inherited.tokens)
     for event in rest:
+        stood_at, position = position, position + span_length(event.body)
         while pending and event.event_id >= pending[0].end:
             pending.pop(0)
         edit = pending[0] if pending else None
@@ -61,11 +69,18 @@ def rebased_bodies(
         if isinstance(event.body, ToolUse):
             new_call_ids[event.event_id] = scratch.events
         if isinstance(event.body, _COPIED):
-            add(_copied(event.body, new_call_ids))
+            add(_copied(event.body, new_call_ids, shift=len(scratch.tokens) - stood_at))
     return bodies
 
 
-def _copied(body: Body, new_call_ids: dict[int, int]) -> Body:
+def span_length(body: Body) -> int:
+    """Tokens that the record put on the input."""
+    return len(body.span) if isinstance(body, SpanBody) else 0
+
+
+def _copied(body: Body, new_call_ids: dict[int, int], *, shift: int) -> Body:
+    if isinstance(body, Block):
+        return _shifted(body, shift)
     if not isinstance(body, ToolResult):
         return body
     call_id = new_call_ids.get(body.call_id)
@@ -73,3 +88,12 @@ def _copied(body: Body, new_call_ids: dict[int, int]) -> Body:
         # Its call is not in the copied part: what is left of it is what the model read.
         return Message(TurnRole.TOOL, body.content, body.span)
     return ToolResult(call_id, body.content, body.span)
+
+
+def _shifted(block: Block, shift: int) -> Block:
+    """An image's block says where its image is in the input."""
+    payload = parse_image_payload(block.payload) if block.kind == BlockKind.IMAGE and block.span else None
+    if payload is None or not shift:
+        return block
+    moved = structs.replace(payload, offset=payload.offset + shift)
+    return structs.replace(block, payload=moved.encode())

@@ -51,6 +51,9 @@ class RememberedTurns:
     def turn(self, role: int, text: str) -> list[int]:
         return self._turns.turn(role, text)
 
+    def turn_around(self, role: int, pre_text: str, post_text: str) -> tuple[list[int], list[int]]:
+        return self._turns.turn_around(role, pre_text, post_text)
+
     def tool_result(self, text: str, *, name: str) -> list[int]:
         return self._turns.tool_result(text, name=name)
 

@@ -46,6 +46,19 @@ class SessionWriter:
         before = turn_lead_in(state, role)
         return tuple(await self.in_thread(lambda: [*before(codec), *write(codec)]))
 
+    async def turn_around(
+        self, state: SessionState, role: int, pre_text: str, post_text: str
+    ) -> tuple[list[int], list[int]]:
+        """As ``turn_span``, for a turn with something between two texts: the tokens before it and behind it."""
+        codec = self.turns
+        lead_in = turn_lead_in(state, role)
+
+        def write() -> tuple[list[int], list[int]]:
+            before, behind = codec.turn_around(role, pre_text, post_text)
+            return [*lead_in(codec), *before], behind
+
+        return await self.in_thread(write)
+
     async def in_thread(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from superfluid.errors import StoreError
 
 STORE_FILE = "sessions.db"
+MEDIA_DIRECTORY = "media"
 _LOCK_FILE = "serve.lock"
 
 
@@ -36,6 +37,10 @@ class SessionsDirectory:
     @property
     def store_path(self) -> Path:
         return self.path / STORE_FILE
+
+    @property
+    def media_path(self) -> Path:
+        return self.path / MEDIA_DIRECTORY
 
     def close(self) -> None:
         """Gives the lock back."""

@@ -200,6 +200,15 @@ class SessionStore(Protocol):
         """Live sessions that no client named and that none descends from, least recently touched first."""
         ...
 
+    def live_extents(self) -> list[tuple[int, int]]:
+        """Every session whose own events a live one needs, by id, and how many of its log's first events those are."""
+        ...
+
+    def bodies_with(self, needle: bytes, extents: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Stored bodies of these sessions' own events, up to the extent, that contain ``needle``. No checksum is
+        looked at."""
+        ...
+
     def statistics(self) -> StoreStatistics: ...
 
     def close(self) -> None:

@@ -65,6 +65,16 @@ _DESCENDANTS = """
         WHERE NOT session.is_purged
     )
 """
+_LIVE_EXTENTS = """
+    WITH RECURSIVE needed (session, upper) AS (
+        SELECT id, ?1 FROM session WHERE NOT is_purged
+        UNION
+        SELECT session.base, min(needed.upper, session.fork_at)
+        FROM needed JOIN session ON session.id = needed.session
+        WHERE session.base IS NOT NULL
+    )
+    SELECT session, max(upper) FROM needed GROUP BY session ORDER BY session
+"""
 # SQLite counts in signed 64 bits; ids beyond that exist on the wire only.
 _MAX_ID = 2**63 - 1
 
@@ -193,6 +203,13 @@ class SqliteStore:
             "(SELECT 1 FROM session WHERE parent = old.id) ORDER BY touched_unix_ms LIMIT ?",
             (_MAX_ID if touched_before_unix_ms is None else touched_before_unix_ms, limit),
         )
+
+    def live_extents(self) -> list[tuple[int, int]]:
+        return [(session, upper) for session, upper in self._query(_LIVE_EXTENTS, (_MAX_ID,))]
+
+    def bodies_with(self, needle: bytes, extents: Sequence[tuple[int, int]]) -> list[bytes]:
+        statement = "SELECT body FROM event WHERE session = ?1 AND id < ?2 AND instr(body, ?3)"
+        return [body for extent in extents for (body,) in self._query(statement, (*extent, needle))]
 
     def statistics(self) -> StoreStatistics:
         return self._writer.statistics(self._last_session)

@@ -39,5 +39,6 @@ def _load_llama(settings: EngineSettings) -> Engine:
         is_log_kept=settings.is_engine_log_kept,
         projector=Path(settings.projector) if settings.projector else None,
         projector_type=settings.projector_type,
+        is_projector_optional=settings.is_projector_optional,
     )
     return LlamaEngine(Path(settings.model), options)

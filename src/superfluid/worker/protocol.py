@@ -26,7 +26,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     ``window_tokens`` is per lane; ``host_cache_bytes`` bounds the prefixes kept in host memory.
     ``stream_interval_seconds`` is how long drawn tokens may wait for those of the next ticks, so that fast ticks share
     a message. ``projector`` lets the model see images, which lie in ``media_directory`` under their SHA-256;
-    ``projector_type`` is what its file calls it.
+    ``projector_type`` is what its file calls it. One that is optional and does not fit the model is left out.
     """
 
     engine: Literal["llamacpp", "fake"]
@@ -45,6 +45,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     """Whether ticks are told one by one, as ``TickSpan``."""
     projector: str | None = None
     projector_type: str = ""
+    is_projector_optional: bool = False
     media_directory: str | None = None
     scheduling: SchedulingRules = SchedulingRules()
 

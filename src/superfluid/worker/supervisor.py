@@ -11,7 +11,6 @@ from typing import assert_never
 
 from superfluid.clock import Clock, SystemClock
 from superfluid.domain.job import Job
-from superfluid.domain.media import NO_PROJECTOR
 from superfluid.domain.model import ModelFacts
 from superfluid.domain.reply import Finish
 from superfluid.domain.statistics import ModelStatistics
@@ -156,7 +155,7 @@ class WorkerSupervisor:
     async def size_image(self, blob: str) -> list[int]:
         """See ``sessions.backend.GenerationBackend``."""
         if self.facts.media is None:
-            raise UnsupportedInputError(NO_PROJECTOR)
+            raise UnsupportedInputError(self.facts.no_images_reason)
         if not self._is_serving or self._process is None:
             raise ModelLoadingError("The model's process is being replaced; try again in a moment.")
         request, answer = self._sizings.ask(blob)
