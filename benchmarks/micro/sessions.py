@@ -2,7 +2,8 @@
 
 Run with ``PYTHONPATH=src:. python benchmarks/micro/sessions.py [starts] [requests] [ticks]``. Everything is on a
 temporary directory's disk. The goals: a start with 100,000 sessions within 1.2 of an empty store; Read, Inspect and
-Fork of a session of 200 events under 5 ms (median, on the unix socket); a tick of 8 lanes well under 1.5 ms of
+Fork of a session of 200 events under 5 ms (median, on the unix socket); with 10,000 of them Sessions and Tree under
+150 ms, Purge of a leaf under 50 ms; a tick of 8 lanes well under 1.5 ms of
 processor time; commits as often as ticks.
 """
 
@@ -22,7 +23,7 @@ from benchmarks.micro.codec import MOMENT, make_tokens
 from superfluid.chat.model import open_text
 from superfluid.clock import SystemClock
 from superfluid.config import CompletionConfig
-from superfluid.domain.events import Body, Created, Event, Generated, GenerationPrompt, GenParams, Message
+from superfluid.domain.events import Body, Created, Event, Generated, GenerationPrompt, GenParams, Message, PurgeMode
 from superfluid.domain.job import Job
 from superfluid.domain.model import ModelFacts
 from superfluid.domain.reply import Finish
@@ -47,6 +48,8 @@ STORED_SESSIONS = 100_000
 LONG_SESSIONS = 10_000
 EVENTS = 200
 TOUCHED = 400
+LISTINGS = 15
+PURGED = 50
 LANES = 8
 TICKS = 2_000
 
@@ -218,8 +221,47 @@ async def _on_socket(directory: Path) -> None:
                 statistics.median(milliseconds),
                 goal,
             )
+    await _listings(client)
+    await _purges(client)
     await server.stop()
     store.close()
+
+
+async def _listings(client: SocketClient) -> None:
+    """Everything that is there, forks of before included."""
+    listings: dict[str, Request] = {"Sessions": requests.Sessions(True), "Tree": requests.Tree()}
+    for name, request in listings.items():
+        milliseconds = []
+        for _ in range(LISTINGS):
+            started = time.perf_counter()
+            reply = await client.call(request)
+            milliseconds.append((time.perf_counter() - started) * 1000)
+        report(
+            f"{name} of {LONG_SESSIONS:,} sessions, {len(reply):,} bytes", statistics.median(milliseconds), "(goal 150)"
+        )
+
+
+async def _purges(client: SocketClient) -> None:
+    """Leaves that nobody has touched since the start, and one of all of whose events others have a copy."""
+    for mode in PurgeMode:
+        milliseconds = []
+        for session in range(4, LONG_SESSIONS, LONG_SESSIONS // PURGED):
+            if mode is PurgeMode.REROOT:
+                session += 1
+                await client.call(requests.Fork(session, EVENTS, None))
+            started = time.perf_counter()
+            reply = decode(await client.call(requests.Purge(session, 0, mode)))
+            milliseconds.append((time.perf_counter() - started) * 1000)
+            assert not isinstance(reply, responses.Err), reply
+        kind = "a leaf" if mode is PurgeMode.CASCADE else "one with a fork"
+        worst = (
+            f"(goal 50, worst {max(milliseconds):.2f})"
+            if mode is PurgeMode.CASCADE
+            else f"(worst {max(milliseconds):.2f})"
+        )
+        report(
+            f"Purge of {kind}, {EVENTS} events of {LONG_SESSIONS:,} sessions", statistics.median(milliseconds), worst
+        )
 
 
 def decode(payload: bytes) -> Response | None:
