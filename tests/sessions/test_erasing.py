@@ -101,18 +101,23 @@ async def test_with_cleaned_pages_there_are_none(directory: Path) -> None:
 
 
 async def leftovers(core: SessionCore, directory: Path) -> list[str]:
-    """Many sessions grow side by side; then those are purged whose pages were divided most."""
+    """Many sessions grow side by side; then half of them are purged, and the others grow on."""
     chance = random.Random(3)
     texts = {await core.sessions.create(None, PARAMS): f"<secret {number:04}>" for number in range(40)}
-    for _ in range(30):
-        for session, text in texts.items():
-            body = Appended(text * chance.choice([1, 1, 2, 3, 6, 20]), (1,))
+
+    async def grow(sessions: Sequence[int]) -> None:
+        for session in sessions:
+            body = Appended(texts[session] * chance.choice([1, 1, 2, 3, 6, 20]), (1,))
             core.log.append(await core.log.open(session), [body])
         await core.log.settled()
-    for session in [*texts][::2]:
+
+    for _ in range(30):
+        await grow([*texts])
+    gone, stay = [*texts][::2], [*texts][1::2]
+    for session in gone:
         await core.sessions.purge(session, 0, CASCADE)
-    gone = [*texts.values()][::2]
-    return [text for text in gone if is_anywhere(text.encode(), directory)]
+    await grow(stay)
+    return [texts[session] for session in gone if is_anywhere(texts[session].encode(), directory)]
 
 
 async def test_what_a_rerooted_child_owns_stays_until_the_child_is_purged(directory: Path) -> None:
