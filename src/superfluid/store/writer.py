@@ -203,8 +203,8 @@ class StoreWriter:
         try:
             self._checkpointer.empty_log()
             self._log_pages = 0
-            # Pages in memory may have what the checkpointer has cleaned away. SQLite forgets them by itself when it finds
-            # the log begun anew, but promises that nowhere.
+            # Pages in memory may have what the checkpointer has cleaned away. SQLite forgets them by itself when it
+            # finds the log begun anew, but promises that nowhere.
             self._connection.release_memory()
             if erased:
                 with self._connection:
