@@ -2,6 +2,7 @@
 
 import pytest
 from superfluid_client import (
+    InfillUnsupported,
     ModelLoading,
     NothingInFlight,
     PermissionPending,
@@ -27,6 +28,7 @@ from superfluid_client.errors import refusal
         ("session 4 has metadata version 2, not 1; somebody else changed it", VersionConflict),
         ("session 4 has generation 0, not 1: this is a conflict, and nothing was purged", VersionConflict),
         ("session 4 waits for a permission; answer it first", PermissionPending),
+        ("this model cannot fill in the middle: its vocabulary has no tokens for it", InfillUnsupported),
         ("the model x is still loading", ModelLoading),
         ("the server is shutting down and takes no new requests", ServerStopping),
         ("event 9 is no fork point: this session allows 1 to 4", RequestRefused),

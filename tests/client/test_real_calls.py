@@ -3,6 +3,7 @@
 import inspect
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from superfluid_client import (
     Role,
     Sampling,
     SessionPurged,
+    Throttled,
     TreeNode,
     VersionConflict,
 )
@@ -215,3 +217,40 @@ async def test_real_watch_ends_when_the_session_is_purged(sf: Any) -> None:
     assert (await following(watch)).kind == "Created"
     await done(session.purge(PurgeMode.REROOT))
     assert [event.kind for event in await streamed(watch)] == ["Purged"]
+
+
+async def test_real_completion_fills_in_and_is_cached(sf: Any) -> None:
+    suffix = f"s in {type(sf).__name__}."
+    first = await done(sf.complete("Name three river", suffix, max_tokens=4))
+    assert len(first.tokens) == 4
+    assert first.text
+    assert not first.is_cached
+    assert not first.is_expired
+    again = await done(sf.complete("Name three river", suffix, max_tokens=4))
+    assert (again.text, again.is_cached) == (first.text, True)
+    assert not (await done(sf.complete("Name three river", suffix, max_tokens=4, suffix_first=True))).is_cached
+
+
+async def test_real_completions_that_come_too_fast_are_throttled(sf: Any) -> None:
+    async def complete_until_throttled() -> float:
+        for _ in range(1_000):
+            try:
+                await done(sf.complete("a", "b", max_tokens=1))
+            except Throttled as throttled:
+                return throttled.retry_after_seconds
+        return 0.0
+
+    assert 0.0 < await complete_until_throttled() < 1.0
+
+
+async def test_real_background_rate_is_taken(sf: Any) -> None:
+    await done(sf.set_background_rate(4))
+    await done(sf.set_background_rate(1))
+
+
+async def test_real_call_with_a_lease_shows_its_deadline(tmp_path: Path) -> None:
+    with RealServer(tmp_path, SCRIPT, "--tool-lease-ms", "3600000") as server:
+        session, _ = await calling_session(server.sf)
+        (entry,) = session.ledger()
+        assert entry.lease_deadline_unix_ms is not None
+        assert entry.lease_deadline_unix_ms > session.events()[-1].ts_unix_ms

@@ -17,7 +17,6 @@ from superfluid_client import (
     MediaSweep,
     PurgeMode,
     QosClass,
-    RequestRefused,
     Role,
     Session,
     SessionPurged,
@@ -237,7 +236,11 @@ def test_throttled_reply_says_when_to_come_back(server: FakeWebServer, client: C
     assert caught.value.retry_after_seconds == 0.25
 
 
-def test_model_that_cannot_fill_in_is_refused(server: FakeWebServer, client: Client) -> None:
-    server.replies = {"Complete": {"Err": {"message": "the model has no infill markers"}}}
-    with pytest.raises(RequestRefused, match="infill"):
-        client.complete("a", "b")
+def test_request_without_a_session_waits_for_a_model_that_is_loading(server: FakeWebServer, client: Client) -> None:
+    loading = (200, {}, b'{"Err":{"message":"the model x is still loading"}}')
+    server.canned = [
+        loading,
+        loading,
+        (200, {}, b'{"Completion":{"text":"x","tokens":[],"cached":false,"expired":false}}'),
+    ]
+    assert client.complete("a", "b").text == "x"

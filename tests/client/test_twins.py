@@ -10,7 +10,7 @@ from superfluid_client.blocking import BlockingNetwork, run
 
 # What streams, or opens and closes; and what only the parts of the package ask of each other.
 WRITTEN_TWICE = {"stream", "watch", "close", "session_of", "sampling"}
-INTERNAL = {"open_stream", "open_generation", "note_reply", "patience", "is_settling"}
+INTERNAL = {"open_stream", "open_generation", "note_reply", "patience"}
 
 
 def public_methods(twin: type) -> dict[str, Callable[..., Any]]:

@@ -4,7 +4,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from superfluid_client.errors import ModelLoading, RequestRefused, SessionBusy
+from superfluid_client.errors import RequestRefused
+from superfluid_client.patience import SessionPatience
 from superfluid_client.reading import reading
 from superfluid_client.records import Event, Message, Reply, ToolCall
 from superfluid_client.transport import Exchange
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from superfluid_client.async_client import AsyncClient
 
 _SETTLING_SECONDS = 5.0
-_SETTLING_PAUSE_SECONDS = 0.02
-_LOADING_PAUSE_SECONDS = 0.1
 
 
 class SessionRequests:
@@ -27,9 +26,11 @@ class SessionRequests:
         self._known_events = 0
         self._settling_until = 0.0
 
-    def patience(self) -> "SessionPatience":
+    def patience(self) -> SessionPatience:
         """For one request and its repetitions."""
-        return SessionPatience(self)
+        return SessionPatience(
+            self.client.network, self.client.timeout_seconds, lambda: time.monotonic() < self._settling_until
+        )
 
     def note_reply(self, reply: Reply | None, *, is_settled: bool) -> None:
         """A stream's end: the reply, if there is any, and whether the session is done with it."""
@@ -42,11 +43,6 @@ class SessionRequests:
         """Sends a request for a generation; for streams."""
         body = {"session": self.id, "max_tokens": max_tokens, "provisional": provisional}
         return await self.client.open_stream(body)
-
-    @property
-    def is_settling(self) -> bool:
-        """A stream of ours was hung up on, and the daemon is about to notice."""
-        return time.monotonic() < self._settling_until
 
     # ---- for what is built on this
 
@@ -68,22 +64,6 @@ class SessionRequests:
     def _note_events(self, events: Sequence[Event]) -> None:
         if events:
             self._known_events = max(self._known_events, events[-1].id + 1)
-
-
-class SessionPatience:
-    """``async_stream.Patience`` of one request. A refused request had no effect."""
-
-    def __init__(self, session: SessionRequests) -> None:
-        self._session = session
-        self._deadline = time.monotonic() + session.client.timeout_seconds
-
-    async def wait_out(self, refused: RequestRefused) -> None:
-        is_settling = isinstance(refused, SessionBusy) and self._session.is_settling
-        is_loading = isinstance(refused, ModelLoading) and time.monotonic() < self._deadline
-        if not (is_settling or is_loading):
-            raise refused
-        pause = _SETTLING_PAUSE_SECONDS if is_settling else _LOADING_PAUSE_SECONDS
-        await self._session.client.network.sleep(pause)
 
 
 def event_id(event: int | Event | Message | ToolCall) -> int:

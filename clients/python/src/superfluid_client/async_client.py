@@ -11,9 +11,10 @@ from superfluid_client.appending import Tool
 from superfluid_client.async_session import AsyncSession
 from superfluid_client.asyncio_network import AsyncioNetwork
 from superfluid_client.credentials import TokenSource, default_socket
-from superfluid_client.errors import ServerUnreachable, Throttled, UnexpectedReply, refusal
+from superfluid_client.errors import RequestRefused, ServerUnreachable, Throttled, UnexpectedReply, refusal
 from superfluid_client.network import Network
 from superfluid_client.parameters import Sampling
+from superfluid_client.patience import LoadingPatience
 from superfluid_client.reading import reading
 from superfluid_client.records import Completion, MediaSweep, SessionSummary, TreeNode, split_variant
 from superfluid_client.transport import Exchange, WebTransport
@@ -128,7 +129,7 @@ class AsyncClient:
         """What the model would write between ``prefix`` and ``suffix``, likeliest tokens only; nothing is recorded.
 
         ``suffix_first`` shows it the suffix before the prefix, which some models want. Raises Throttled if there were
-        too many lately, and RequestRefused for a model that cannot do this.
+        too many lately, and InfillUnsupported for a model that cannot do this.
         """
         fields = {"prefix": prefix, "suffix": suffix, "mode": int(suffix_first), "max_tokens": max_tokens}
         payload = await self.ask("Complete", fields, "Completion")
@@ -195,8 +196,15 @@ class AsyncClient:
         return variant, payload
 
     async def ask(self, verb: str, args: Mapping[str, Any] | None, answer: str) -> Any:
-        """As ``call``, for a request with one possible answer: its fields. Raises UnexpectedReply for another one."""
-        variant, payload = await self.call(verb, args)
+        """As ``call``, for a request with one possible answer: its fields. Waits for a model that is still loading.
+        Raises UnexpectedReply for another answer."""
+        patience = LoadingPatience(self.network, self.timeout_seconds)
+        while True:
+            try:
+                variant, payload = await self.call(verb, args)
+                break
+            except RequestRefused as refused:
+                await patience.wait_out(refused)
         if variant != answer:
             raise UnexpectedReply(f"{verb} was answered with {variant!r} instead of {answer!r}")
         return payload

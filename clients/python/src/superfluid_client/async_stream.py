@@ -15,6 +15,7 @@ from superfluid_client.errors import (
     UnexpectedReply,
     refusal,
 )
+from superfluid_client.patience import LoadingPatience
 from superfluid_client.records import Chunk, Reply
 from superfluid_client.transport import Exchange
 
@@ -22,13 +23,6 @@ _LAST = "[DONE]"
 _FAREWELL_SECONDS = 5.0
 _FIRST_FRAME_SECONDS = 0.5
 _LAST_BYTES_SECONDS = 1.0
-
-
-class Patience(Protocol):
-    """Says which refusals are worth another try."""
-
-    async def wait_out(self, refused: RequestRefused) -> None:
-        """Waits a moment if the refusal will pass by itself, else raises it."""
 
 
 class Generator(Protocol):
@@ -40,7 +34,7 @@ class Generator(Protocol):
     async def cancel(self) -> bool:
         """Asks the daemon to end the generation."""
 
-    def patience(self) -> Patience:
+    def patience(self) -> LoadingPatience:
         """For one request and its repetitions."""
 
     def note_reply(self, reply: Reply | None, *, is_settled: bool) -> None:

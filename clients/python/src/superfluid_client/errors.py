@@ -7,6 +7,7 @@ SuperfluidError
 │   │   └── SessionPurged   the one that had it was purged
 │   ├── NothingInFlight     Cancel on an idle session
 │   ├── VersionConflict     somebody else changed the session's metadata, or purged it, in between
+│   ├── InfillUnsupported   the model cannot write between two texts
 │   ├── PermissionPending   a permission request must be answered before the session may generate
 │   ├── ModelLoading        the daemon was started a moment ago; sessions wait for it by themselves
 │   └── ServerStopping      the daemon is about to end, and takes no more requests
@@ -52,6 +53,10 @@ class NothingInFlight(RequestRefused):
 
 class VersionConflict(RequestRefused):
     """The expected version or generation is not the session's own. Look at it again, then decide."""
+
+
+class InfillUnsupported(RequestRefused):
+    """The model has no tokens for filling in the middle."""
 
 
 class PermissionPending(RequestRefused):
@@ -106,6 +111,7 @@ _REFUSALS: tuple[tuple[str, type[RequestRefused]], ...] = (
     (r"no generation in flight", NothingInFlight),
     (r"^session \d+ has (metadata version|generation) \d+, not", VersionConflict),
     (r"^session \d+ waits for a permission", PermissionPending),
+    (r"cannot fill in the middle", InfillUnsupported),
     (r"is still loading", ModelLoading),
     (r"server is shutting down", ServerStopping),
 )
