@@ -237,7 +237,7 @@ def test_throttled_reply_says_when_to_come_back(server: FakeWebServer, client: C
 
 
 def test_request_without_a_session_waits_for_a_model_that_is_loading(server: FakeWebServer, client: Client) -> None:
-    loading = (200, {}, b'{"Err":{"message":"the model x is still loading"}}')
+    loading: tuple[int, dict[str, str], bytes] = (200, {}, b'{"Err":{"message":"the model x is still loading"}}')
     server.canned = [
         loading,
         loading,
