@@ -1,13 +1,17 @@
-"""Any order of submits, cancels, faults, refused imports and lost saves: the books stay right and every job ends once.
+"""Any order of submits, cancels, preemptions, cut chunks, faults, refused imports and lost saves: the books stay right,
+every job ends once and has drawn what it would have drawn alone, and nobody starves.
 
 The shadow compares every kept prefix, chunk and decode row with the job's own stream.
 """
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.fixtures.scheduling import END_TOKEN, Shadow, make_job, make_settings, text
 
+from superfluid.domain.reply import Finish
+from superfluid.domain.request import QosClass
+from superfluid.domain.scheduling import SchedulingRules
 from superfluid.errors import QueueFullError
 
 _WINDOW = 400
@@ -23,8 +27,20 @@ class SchedulerMachine(RuleBasedStateMachine):
         host_cache_bytes=st.sampled_from([0, 20_000, 60_000, 10_000_000]),
         can_truncate=st.booleans(),
         replays_replies=st.booleans(),
+        starvation_ticks=st.integers(1, 10),
+        decode_budget=st.integers(0, 4),
+        caps=st.tuples(*[st.none() | st.just(1)] * 4),
     )
-    def start(self, lanes: int, host_cache_bytes: int, can_truncate: bool, replays_replies: bool) -> None:
+    def start(
+        self,
+        lanes: int,
+        host_cache_bytes: int,
+        can_truncate: bool,
+        replays_replies: bool,
+        starvation_ticks: int,
+        decode_budget: int,
+        caps: tuple[int | None, int | None, int | None, int | None],
+    ) -> None:
         rules = make_settings(
             lanes=lanes,
             window_tokens=_WINDOW,
@@ -32,7 +48,12 @@ class SchedulerMachine(RuleBasedStateMachine):
             host_cache_bytes=host_cache_bytes,
             can_truncate=can_truncate,
             replays_replies=replays_replies,
+            rules=SchedulingRules(
+                starvation_ticks=starvation_ticks, decode_budget_tokens=decode_budget, class_lanes=caps
+            ),
         )
+        self.starts: dict[int, int] = {}
+        self.max_tokens: dict[int, int] = {}
         self.shadow = Shadow(rules, _next_token)
 
     @rule(
@@ -41,19 +62,25 @@ class SchedulerMachine(RuleBasedStateMachine):
         tail=st.integers(0, 150),
         max_tokens=st.integers(1, 60),
         reply=st.integers(0, 40),
+        qos=st.sampled_from(QosClass),
+        is_alone=st.sampled_from([False, False, False, True]),
     )
-    def submit(self, seed: int, shared: int, tail: int, max_tokens: int, reply: int) -> None:
+    def submit(
+        self, seed: int, shared: int, tail: int, max_tokens: int, reply: int, qos: QosClass, is_alone: bool
+    ) -> None:
         tokens = [*text(seed, shared), *(text(100 + tail, tail) if tail else [])]
-        self._submit(tokens, prompt_tokens=max(1, len(tokens) - reply), max_tokens=max_tokens)
+        prompt_tokens = max(1, len(tokens) - reply)
+        self._submit(tokens, prompt_tokens=prompt_tokens, max_tokens=max_tokens, qos=qos, is_alone=is_alone)
 
     @rule(
         seed=st.integers(1, 3),
         shared=st.sampled_from([20, 60, 100, 200]),
         tails=st.lists(st.integers(0, 60), max_size=5),
+        qos=st.sampled_from(QosClass),
     )
-    def submit_family(self, seed: int, shared: int, tails: list[int]) -> None:
+    def submit_family(self, seed: int, shared: int, tails: list[int], qos: QosClass) -> None:
         for tail in tails:
-            self._submit([*text(seed, shared), *(text(100 + tail, tail) if tail else [])], max_tokens=20)
+            self._submit([*text(seed, shared), *(text(100 + tail, tail) if tail else [])], max_tokens=20, qos=qos)
 
     @precondition(lambda self: self.shadow.streams)
     @rule(data=st.data(), tail=st.integers(0, 60), max_tokens=st.integers(1, 60))
@@ -78,6 +105,16 @@ class SchedulerMachine(RuleBasedStateMachine):
     def refuse_an_import(self, data: st.DataObject) -> None:
         self.shadow.refused_lanes.add(data.draw(st.integers(0, self.shadow.settings.lanes - 1)))
 
+    @rule(divisor=st.integers(1, 4))
+    def set_background_rate(self, divisor: int) -> None:
+        self.shadow.scheduler.set_background_rate(divisor)
+
+    @precondition(lambda self: self.shadow.settings.can_truncate)
+    @rule(kept=st.integers(0, 100))
+    def cut_next_chunk(self, kept: int) -> None:
+        for job_id in self.shadow.streams.keys() - self.shadow.finishes.keys():
+            self.shadow.cuts[job_id] = kept
+
     @rule(is_failing=st.booleans())
     def fail_saves(self, is_failing: bool) -> None:
         self.shadow.is_save_failing = is_failing
@@ -93,7 +130,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         for _ in range(ticks):
             is_idle = self.shadow.scheduler.is_idle
             plan = self.shadow.step()
-            assert is_idle or not plan.is_empty
+            assert is_idle or not plan.is_empty or plan.pause_seconds
 
     def teardown(self) -> None:
         if hasattr(self, "shadow"):
@@ -102,15 +139,58 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.shadow.step()
             entries = self.shadow.scheduler.statistics().host_cache_entries
             assert len(self.shadow.host) == entries
+            self._check_replies()
 
-    def _submit(self, tokens: list[int], *, max_tokens: int, prompt_tokens: int | None = None) -> None:
+    def _check_replies(self) -> None:
+        """Nothing lost, nothing twice: each stream is what its job draws alone, at most as long as it may be."""
+        for job_id, submitted in self.starts.items():
+            stream = self.shadow.streams[job_id]
+            for length in range(submitted, len(stream)):
+                assert stream[length] == _next_token(stream[:length])
+            if self.shadow.finishes[job_id] is Finish.LENGTH:
+                assert len(stream) == min(_WINDOW, submitted + self.max_tokens[job_id])
+
+    def _submit(
+        self,
+        tokens: list[int],
+        *,
+        max_tokens: int,
+        prompt_tokens: int | None = None,
+        qos: QosClass = QosClass.AGENT,
+        is_alone: bool = False,
+    ) -> None:
+        job = make_job(tokens, max_tokens=max_tokens, prompt_tokens=prompt_tokens, qos=qos, is_batch_invariant=is_alone)
         try:
-            self.shadow.submit(make_job(tokens, max_tokens=max_tokens, prompt_tokens=prompt_tokens))
+            self.shadow.submit(job)
         except QueueFullError:
-            assert self.shadow.scheduler.statistics().queue_depth[2] >= 6
+            assert sum(self.shadow.scheduler.statistics().queue_depth) >= 6
+        else:
+            self.starts[job.job_id], self.max_tokens[job.job_id] = len(tokens), max_tokens
 
 
 TestSchedulerMachine = SchedulerMachine.TestCase
 TestSchedulerMachine.settings = settings(
     max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+
+
+@given(
+    lanes=st.integers(1, 3),
+    chats=st.lists(st.tuples(st.integers(10, 200), st.integers(3, 60)), min_size=1, max_size=8),
+    qos=st.sampled_from([QosClass.AGENT, QosClass.BACKGROUND]),
+)
+@settings(max_examples=15, deadline=None)
+def test_job_beside_chats_without_end_is_done_in_the_end(
+    lanes: int, chats: list[tuple[int, int]], qos: QosClass
+) -> None:
+    """More chats than lanes at any time, for ever. What the job needs takes it about two seconds alone."""
+    shadow = Shadow(make_settings(lanes=lanes, window_tokens=1000))
+    worse = shadow.submit(make_job(text(1, 200), max_tokens=20, qos=qos))
+    count = 0
+    while not shadow.is_over(worse):
+        while sum(shadow.scheduler.statistics().queue_depth) <= lanes:
+            prompt, reply = chats[count % len(chats)]
+            count += 1
+            shadow.submit(make_job(text(10 + count, prompt), max_tokens=reply, qos=QosClass.INTERACTIVE))
+        shadow.step()
+        assert shadow.seconds < 100

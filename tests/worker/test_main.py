@@ -15,7 +15,9 @@ import pytest
 from tests.fixtures.tick_loop import cold_reply, make_job, make_settings, words
 
 from superfluid.domain.reply import Finish
+from superfluid.domain.request import QosClass
 from superfluid.worker.protocol import (
+    Cancel,
     EngineSettings,
     FrameBuffer,
     FromWorker,
@@ -61,11 +63,19 @@ class _Worker:
 
     def receive(self) -> FromWorker:
         """The next message that is not about a tick that has only begun."""
+        while isinstance(message := self._next(), TickStarted):
+            pass
+        return message
+
+    def wait_until_a_long_tick_begins(self) -> None:
+        while not isinstance(self._next(), TickStarted):
+            pass
+
+    def _next(self) -> FromWorker:
         while not self._messages:
             data = self.socket.recv(1 << 16)
             assert data, "the worker hung up"
-            messages = [decode_from_worker(payload) for payload in self._frames.feed(data)]
-            self._messages += [message for message in messages if not isinstance(message, TickStarted)]
+            self._messages += [decode_from_worker(payload) for payload in self._frames.feed(data)]
         return self._messages.pop(0)
 
     def load(self, settings: EngineSettings) -> Ready:
@@ -152,6 +162,34 @@ def test_main_daemon_gone_in_the_middle_of_a_step_exits_at_once(
     worker.socket.close()
     assert worker.exit_code() == 0
     assert time.monotonic() - started < 2
+
+
+def test_main_cancelled_prompt_does_not_wait_for_its_chunk(
+    worker: _Worker, scripted: Callable[..., EngineSettings]
+) -> None:
+    """The chunk would take an hour."""
+    worker.load(scripted(token_seconds=100))
+    job = make_job(words(1, 40))
+    worker.send(Submit(job))
+    worker.wait_until_a_long_tick_begins()
+    worker.send(Cancel(job.job_id))
+    tick = worker.receive()
+    assert isinstance(tick, Tick)
+    assert [(output.job_id, output.finish) for output in tick.outputs] == [(job.job_id, Finish.CANCELLED)]
+
+
+def test_main_chat_does_not_wait_for_an_agents_chunk(worker: _Worker, scripted: Callable[..., EngineSettings]) -> None:
+    """The rest of the agent's chunk would take an hour; the chat's is what the worker begins next."""
+    worker.load(scripted(token_seconds=100))
+    worker.send(Submit(make_job(words(1, 40))))
+    worker.wait_until_a_long_tick_begins()
+    chat = make_job(words(2, 20), qos=QosClass.INTERACTIVE)
+    worker.send(Submit(chat))
+    worker.wait_until_a_long_tick_begins()
+    worker.send(Cancel(chat.job_id))
+    while not isinstance(tick := worker.receive(), Tick) or not tick.outputs[-1].finish:
+        pass
+    assert tick.outputs[-1].job_id == chat.job_id
 
 
 def test_main_interrupt_from_the_terminal_is_ignored(worker: _Worker) -> None:

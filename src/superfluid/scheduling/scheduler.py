@@ -108,7 +108,7 @@ class Scheduler:
         for preempted in moves.preemptions:
             del self._running[preempted.job_id]
         self._running.update(moves.admitted)
-        work = self._work.choose()
+        work = self._work.choose(self._now)
         return StepPlan(
             moves.saves,
             moves.drops,

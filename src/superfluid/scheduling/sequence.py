@@ -72,6 +72,7 @@ class Sequence:
         self.queued_at = 0.0
         self.granted_class = int(job.qos)
         self.granted_until = 0.0
+        self.passed_ticks = 0.0
         self.wait_again()
 
     def wait_again(self) -> None:
@@ -79,7 +80,6 @@ class Sequence:
         self.prefill_goal = self.job.prompt_tokens if self._is_replayed and self.has_reply else self.length
         self.prefill_end = self.prefill_goal
         self._drawn_before = self.drawn_tokens
-        self.passed_ticks = 0.0
         self.decoded_turn = -1
         self.is_cut_short = False
         self.leader: Sequence | None = None
@@ -102,7 +102,7 @@ class Sequence:
         return self.drawn_tokens == self._drawn_before + 1
 
     def held_class(self, now: float) -> int:
-        """What the job counts as when somebody wants its lane."""
+        """What the job counts as on its lane: when somebody wants that, and when a prompt is chosen."""
         return self.granted_class if now < self.granted_until else self.job.qos
 
     @property

@@ -45,21 +45,21 @@ class WorkChooser:
     _is_chunk_due: bool = field(default=True, init=False)
     _turn: int = field(default=0, init=False)
 
-    def choose(self) -> Work:
+    def choose(self, now: float) -> Work:
         """While there is both to do they take turns; a prompt gets the turns that no decoding lane may use."""
         prefilling = [lane for lane in self.lanes if lane.is_prefilling]
         decoding = [lane for lane in self.lanes if lane.is_decoding]
         budget = self._budget(decoding)
         if prefilling and self._is_chunk_due:
             self._is_chunk_due = False
-            return Work(chunk=self._chunk(prefilling, budget), chunk_budget_tokens=budget)
+            return Work(chunk=self._chunk(prefilling, budget, now), chunk_budget_tokens=budget)
         self._turn += 1
         rows = self._rows(decoding)
         if rows:
             self._is_chunk_due = True
             return Work(tuple([lane.decode for lane in rows if lane.decode is not None]), chunk_budget_tokens=budget)
         if prefilling:
-            return Work(chunk=self._chunk(prefilling, budget), chunk_budget_tokens=budget)
+            return Work(chunk=self._chunk(prefilling, budget, now), chunk_budget_tokens=budget)
         return Work(chunk_budget_tokens=budget, pause_seconds=self._pause(decoding) if decoding else 0.0)
 
     def completed_chunk(self, lane: Lane, ticks: float, *, is_cut: bool) -> None:
@@ -121,17 +121,14 @@ class WorkChooser:
         limit = self.rules.prefill_budget_tokens
         return min(tokens, limit) if limit else tokens
 
-    def _chunk(self, prefilling: list[Lane], budget: int) -> Chunk:
-        lane = min(prefilling, key=self._prefill_order)
+    def _chunk(self, prefilling: list[Lane], budget: int, now: float) -> Chunk:
+        plain = {lane.index: _plain_prefill_order(lane, now) for lane in prefilling}
+        lane = min(prefilling, key=lambda lane: (not self._has_starved(_sequence(lane)), plain[lane.index]))
         sequence = _sequence(lane)
-        self.counters.starvation_grants_total += lane is not min(prefilling, key=_plain_prefill_order)
+        self.counters.starvation_grants_total += plain[lane.index] > min(plain.values())
         if sequence.job.is_batch_invariant:
             budget = ALONE_CHUNK_TOKENS
         return next_chunk(lane, budget)
-
-    def _prefill_order(self, lane: Lane) -> tuple[bool, int, int, int]:
-        """The passed-over first, then the better class, the shorter rest, the older job."""
-        return (not self._has_starved(_sequence(lane)), *_plain_prefill_order(lane))
 
     def _has_starved(self, sequence: Sequence) -> bool:
         return sequence.passed_ticks >= self.rules.starvation_ticks
@@ -151,9 +148,10 @@ def next_chunk(lane: Lane, budget: int) -> Chunk:
     return Chunk(sequence.job_id, lane.index, lane.length, length, is_last)
 
 
-def _plain_prefill_order(lane: Lane) -> tuple[int, int, int]:
+def _plain_prefill_order(lane: Lane, now: float) -> tuple[int, int, int]:
+    """The better class first, then the shorter rest, then the older job: before anybody is passed over."""
     sequence = _sequence(lane)
-    return sequence.job.qos, sequence.prefill_end - lane.length, sequence.order
+    return sequence.held_class(now), sequence.prefill_end - lane.length, sequence.order
 
 
 def _sequence(lane: Lane) -> Sequence:

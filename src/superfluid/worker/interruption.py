@@ -14,7 +14,8 @@ from superfluid.scheduling.plan import Chunk
 from superfluid.worker.protocol import Cancel, Submit, ToWorker
 
 WORTHWHILE_SECONDS: Final = 0.02
-"""A chunk that will be over sooner than this is left alone: cutting it loses the micro-batch it is in."""
+"""A chunk this near its expected end is left alone: cutting it loses the micro-batch it is in. One that is long overdue
+is not: then the expectation was wrong."""
 
 
 class Interruption:
@@ -61,7 +62,7 @@ class Interruption:
 
     def _is_reason(self, message: ToWorker) -> bool:
         chunk = self._chunk
-        if chunk is None or self._expected_end - self._clock.monotonic() < WORTHWHILE_SECONDS:
+        if chunk is None or abs(self._expected_end - self._clock.monotonic()) < WORTHWHILE_SECONDS:
             return False
         if isinstance(message, Cancel):
             return message.job_id == chunk.job_id

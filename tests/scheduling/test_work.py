@@ -1,0 +1,257 @@
+"""Decode step or chunk, whose prompt, how much of it: situations and the work that follows."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from tests.fixtures.scheduling import Shadow, make_job, make_settings, text
+
+from superfluid.domain.request import QosClass
+from superfluid.domain.scheduling import SchedulingRules
+from superfluid.scheduling.rates import FIRST_CHUNK_TOKENS, MIN_CHUNK_TOKENS, Rates
+from superfluid.scheduling.sequence import Lane, Sequence
+from superfluid.scheduling.statistics import SchedulerCounters
+from superfluid.scheduling.work import WorkChooser
+
+INTERACTIVE, COMPLETION, AGENT, BACKGROUND = QosClass
+PREFILL_SECONDS = 0.004
+STEP_SECONDS = 0.04
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt on a lane, ``rest`` tokens of which are to be read; older ones come first in a list."""
+
+    qos: QosClass = AGENT
+    rest: int = 1000
+    passed_ticks: float = 0.0
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A reply on a lane that wants its next token."""
+
+    qos: QosClass = AGENT
+
+
+def _chooser(
+    lanes: list[Prompt | Reply], rules: SchedulingRules | None = None, *, can_cut_chunks: bool = True
+) -> WorkChooser:
+    rates = Rates()
+    rates.observe_prefill(100, 100 * PREFILL_SECONDS)
+    for count in range(1, len(lanes) + 1):
+        rates.observe_decode(count, STEP_SECONDS)
+    return WorkChooser(
+        [_lane(index, state) for index, state in enumerate(lanes)],
+        rates,
+        rules or SchedulingRules(),
+        SchedulerCounters(),
+        can_cut_chunks=can_cut_chunks,
+    )
+
+
+def _lane(index: int, state: Prompt | Reply) -> Lane:
+    length = state.rest if isinstance(state, Prompt) else 10
+    tokens = np.array(text(index + 1, length), np.int32)
+    job = make_job(tokens.tolist(), max_tokens=10, qos=state.qos)
+    sequence = Sequence(job, tokens, order=index, window_tokens=10_000, is_replayed=False)
+    lane = Lane(index)
+    lane.place(sequence, 0, tick=0)
+    if isinstance(state, Prompt):
+        sequence.passed_ticks = state.passed_ticks
+    else:
+        lane.length = length
+    return lane
+
+
+@pytest.mark.parametrize(
+    ("prompts", "chosen"),
+    [
+        # the better class, whatever its length and age
+        ([Prompt(AGENT, 50), Prompt(INTERACTIVE, 2000)], 1),
+        ([Prompt(BACKGROUND, 50), Prompt(AGENT, 50), Prompt(COMPLETION, 90)], 2),
+        # within a class the shortest rest
+        ([Prompt(rest=800), Prompt(rest=500), Prompt(rest=700)], 1),
+        # of equals the oldest
+        ([Prompt(rest=500), Prompt(rest=500)], 0),
+        # one that has been passed over for eight ticks before all others
+        ([Prompt(BACKGROUND, 900, passed_ticks=7.9), Prompt(INTERACTIVE, 20)], 1),
+        ([Prompt(BACKGROUND, 900, passed_ticks=8.0), Prompt(INTERACTIVE, 20)], 0),
+        ([Prompt(AGENT, 900, passed_ticks=9.0), Prompt(INTERACTIVE, 900, passed_ticks=8.0)], 1),
+    ],
+)
+def test_prompt_that_is_read_next(prompts: list[Prompt | Reply], chosen: int) -> None:
+    chunk = _chooser(prompts).choose(0.0).chunk
+    assert chunk is not None
+    assert chunk.lane == chosen
+
+
+def test_prompt_passed_by_younger_ones_only_is_starved_in_the_end() -> None:
+    """A long prompt beside a stream of short ones: it gets a chunk now and then, and the grants are counted."""
+    shadow = Shadow(make_settings(lanes=2, window_tokens=8000))
+    long = shadow.submit(make_job(text(1, 4000), max_tokens=1))
+    shadow.step()
+    seed = 10
+    while not shadow.is_over(long):
+        if sum(shadow.scheduler.statistics().queue_depth) == 0:
+            shadow.submit(make_job(text(seed, 300), max_tokens=1))
+            seed += 1
+        shadow.step()
+    served = [plan.chunk.job_id == long for plan in shadow.plans if plan.chunk is not None]
+    assert served.count(True) < served.count(False)
+    assert shadow.scheduler.statistics().counters.starvation_grants_total > 3
+
+
+def test_prompt_behind_an_older_one_has_no_claim() -> None:
+    chooser = _chooser([Prompt(rest=500), Prompt(rest=900, passed_ticks=5.0)])
+    chooser.completed_chunk(chooser.lanes[0], ticks=3.0, is_cut=False)
+    sequence = chooser.lanes[1].sequence
+    assert sequence is not None
+    assert sequence.passed_ticks == 0.0
+
+
+@pytest.mark.parametrize(
+    ("decoding", "rules", "can_cut", "tokens"),
+    [
+        # 0.4 s less a step of the others
+        ([Reply()], SchedulingRules(), True, int((0.4 - STEP_SECONDS) / PREFILL_SECONDS)),
+        ([Reply(BACKGROUND)], SchedulingRules(), True, int((0.4 - STEP_SECONDS) / PREFILL_SECONDS)),
+        # a quarter of it while somebody reads along
+        ([Reply(), Reply(INTERACTIVE)], SchedulingRules(), True, MIN_CHUNK_TOKENS),
+        ([Reply(COMPLETION)], SchedulingRules(tick_target_seconds=0.8), True, 40),
+        # a second while nobody does, if it can be cut short
+        ([], SchedulingRules(), True, 250),
+        ([], SchedulingRules(), False, 100),
+        ([], SchedulingRules(tick_target_seconds=2.0), True, 500),
+        # what the operator says
+        ([Reply()], SchedulingRules(tick_target_seconds=0.1), True, 16),
+        ([Reply()], SchedulingRules(prefill_budget_tokens=64), True, 64),
+        ([], SchedulingRules(prefill_budget_tokens=64), True, 64),
+        ([Reply()], SchedulingRules(prefill_budget_tokens=4096), True, 90),
+    ],
+)
+def test_length_of_a_chunk(decoding: list[Reply], rules: SchedulingRules, can_cut: bool, tokens: int) -> None:
+    chooser = _chooser([Prompt(rest=3000), *decoding], rules, can_cut_chunks=can_cut)
+    work = chooser.choose(0.0)
+    assert work.chunk is not None
+    assert abs(work.chunk.length - tokens) <= 1
+    assert work.chunk_budget_tokens == work.chunk.length
+
+
+def test_length_of_a_first_chunk_is_small() -> None:
+    chooser = _chooser([Prompt(rest=3000)])
+    chooser.rates = Rates()
+    chunk = chooser.choose(0.0).chunk
+    assert chunk is not None
+    assert chunk.length == FIRST_CHUNK_TOKENS
+
+
+# ---- decode steps
+
+
+def test_decode_budget_serves_the_better_class_then_the_older_and_then_the_starved() -> None:
+    chooser = _chooser(
+        [Reply(BACKGROUND), Reply(), Reply(), Reply(INTERACTIVE)],
+        SchedulingRules(decode_budget_tokens=2, starvation_ticks=3),
+    )
+    turns = [[row.lane for row in chooser.choose(0.0).decodes] for _ in range(9)]
+    assert turns == [[1, 3], [1, 3], [1, 3], [0, 2], [1, 3], [1, 3], [1, 3], [0, 2], [1, 3]]
+    assert chooser.counters.starvation_grants_total == 4
+
+
+@pytest.mark.parametrize("budget", [0, 4, 100])
+def test_decode_budget_that_suffices_leaves_nobody_out(budget: int) -> None:
+    chooser = _chooser([Reply()] * 4, SchedulingRules(decode_budget_tokens=budget))
+    assert [row.lane for row in chooser.choose(0.0).decodes] == [0, 1, 2, 3]
+
+
+def test_steps_and_chunks_take_turns_until_the_background_rate_leaves_a_turn_to_the_prompt() -> None:
+    chooser = _chooser([Prompt(rest=9000), Reply()])
+    assert [bool(chooser.choose(0.0).decodes) for _ in range(6)] == [False, True] * 3
+    chooser.background_divisor = 3
+    assert [bool(chooser.choose(0.0).decodes) for _ in range(12)].count(True) == 3
+
+
+# ---- what a chunk is cut short for
+
+
+@pytest.mark.parametrize(
+    ("lanes", "running", "yields_to"),
+    [
+        (2, [AGENT], (INTERACTIVE, COMPLETION)),  # a free lane
+        (1, [AGENT], (INTERACTIVE, COMPLETION)),  # its own lane is taken from it
+        (1, [COMPLETION], (INTERACTIVE,)),
+        (2, [COMPLETION], (INTERACTIVE,)),  # not for its equals
+        (1, [INTERACTIVE], ()),
+        (2, [INTERACTIVE], ()),
+    ],
+)
+def test_chunk_yields_to_better_classes_that_would_get_a_lane(
+    lanes: int, running: list[QosClass], yields_to: tuple[QosClass, ...]
+) -> None:
+    shadow = Shadow(make_settings(lanes=lanes))
+    for seed, qos in enumerate(running, start=1):
+        shadow.submit(make_job(text(seed, 3000), qos=qos))
+    chunk = shadow.step().chunk
+    assert chunk is not None
+    assert chunk.yields_to == yields_to
+
+
+def test_chunk_does_not_yield_to_a_class_at_its_bound() -> None:
+    shadow = Shadow(make_settings(lanes=3, rules=SchedulingRules(class_lanes=(1, None, None, None))))
+    shadow.submit(make_job(text(1, 20), max_tokens=900, qos=INTERACTIVE))
+    shadow.step()
+    shadow.submit(make_job(text(2, 3000)))
+    shadow.run_until(lambda: shadow.prefilled > 20)
+    chunk = shadow.plans[-1].chunk
+    assert chunk is not None
+    assert chunk.yields_to == (COMPLETION,)
+
+
+def test_chunk_of_a_state_that_cannot_be_cut_yields_to_nobody() -> None:
+    shadow = Shadow(make_settings(can_truncate=False))
+    shadow.submit(make_job(text(1, 3000)))
+    chunk = shadow.step().chunk
+    assert chunk is not None
+    assert chunk.yields_to == ()
+
+
+def test_chunk_of_a_job_that_runs_alone_yields_to_nobody() -> None:
+    shadow = Shadow(make_settings())
+    shadow.submit(make_job(text(1, 3000), is_batch_invariant=True))
+    chunk = shadow.step().chunk
+    assert chunk is not None
+    assert chunk.yields_to == ()
+
+
+@pytest.mark.parametrize("kept", [0, 64])
+def test_chunk_that_was_cut_goes_on_where_it_ended_and_is_then_carried_through(kept: int) -> None:
+    shadow = Shadow(make_settings())
+    agent = shadow.submit(make_job(text(1, 1000)))
+    shadow.step()
+    shadow.cuts[agent] = kept
+    before = shadow.prefilled
+    shadow.step()
+    assert shadow.prefilled == before + kept
+    chunk = shadow.step().chunk
+    assert chunk is not None
+    assert (chunk.start, chunk.yields_to) == (before + kept, ())
+    chunk = shadow.step().chunk
+    assert chunk is not None
+    assert chunk.yields_to != ()
+    shadow.run()
+    assert shadow.prefilled == 1000
+
+
+def test_chunk_that_was_cut_teaches_nothing_about_rates() -> None:
+    shadow = Shadow(make_settings())
+    agent = shadow.submit(make_job(text(1, 3000)))
+    shadow.step()
+    shadow.step()
+    expected = shadow.step().chunk
+    shadow.cuts[agent] = 2
+    shadow.step()
+    after = shadow.step().chunk
+    assert expected is not None
+    assert after is not None
+    assert (after.length, after.expected_seconds) == (expected.length, expected.expected_seconds)
