@@ -304,3 +304,15 @@ def test_cancelled_job_is_told_of_at_once_though_its_tokens_wait() -> None:
     loop.cancel(job)
     loop.tick()
     assert (len(received.tokens), received.finish) == (4, Finish.CANCELLED)
+
+
+def test_tokens_that_were_held_back_do_not_wait_for_a_long_chunk() -> None:
+    loop = SteppedLoop(settings=msgspec.structs.replace(make_settings(), stream_interval_seconds=3600.0))
+    streaming = loop.submit(make_job(words(1, 40), max_tokens=600))
+    for _ in range(5):
+        loop.tick()
+    assert len(streaming.tokens) == 1
+    loop.submit(make_job(words(2, 4000)))
+    announced = len(loop.announced)
+    loop.tick()
+    assert (len(streaming.tokens), len(loop.announced)) == (4, announced + 1)

@@ -138,6 +138,9 @@ class TickLoop:
             self._scheduler.complete(plan, StepOutcome())
             return plan.pause_seconds > 0
         if plan.chunk is not None and plan.chunk.expected_seconds >= LONG_TICK_SECONDS:
+            if self._reporter.has_news:
+                # Neither tokens nor ends may wait for the chunk.
+                self._report(StepPlan(), Execution(), TickTimes(begun_unix, begun, planned, planned))
             self._send(tick_started(plan))
         execution = self._executor.execute(plan)
         result = self._scheduler.complete(plan, execution.outcome())
