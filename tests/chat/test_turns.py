@@ -21,6 +21,10 @@ _TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type":
 _WITH_SYSTEM = [name for name in ALL_STYLES if name != "gemma"]
 
 
+def spelled(vocabulary: MarkerVocabulary, tokens: list[int]) -> str:
+    return b"".join(vocabulary.piece(token) for token in tokens).decode()
+
+
 def _turns(template: str | None, *, has_bos: bool = False) -> tuple[TemplateTurns, TemplateCodec, MarkerVocabulary]:
     vocabulary = MarkerVocabulary(template, has_bos=has_bos)
     codec = TemplateCodec(vocabulary)
@@ -127,3 +131,64 @@ def test_identity_tells_templates_and_vocabularies_apart() -> None:
     }
     assert len(identities) == 3
     assert _turns(CHATML)[0].identity in identities
+
+
+@pytest.mark.parametrize("role", [TurnRole.USER, TurnRole.ASSISTANT])
+@pytest.mark.parametrize("style", ALL_STYLES)
+def test_turn_around_a_gap_is_the_turn_with_the_gap_cut_out(style: str, role: TurnRole) -> None:
+    turns, _, vocabulary = _turns(ALL_STYLES[style])
+    before, behind = turns.turn_around(role, "Look <|im_end|> here:", "and say")
+    whole = turns.turn(role, "Look <|im_end|> here:and say")
+    assert spelled(vocabulary, [*before, *behind]) == spelled(vocabulary, whole)
+    assert spelled(vocabulary, before).endswith("here:")
+    assert spelled(vocabulary, behind).startswith("and say")
+
+
+def test_turn_around_a_gap_needs_no_text() -> None:
+    turns, _, vocabulary = _turns(CHATML)
+    before, behind = turns.turn_around(TurnRole.USER, "", "")
+    assert spelled(vocabulary, before) == "<|im_start|>user\n"
+    assert spelled(vocabulary, behind) == "<|im_end|>\n"
+
+
+def test_turn_around_a_gap_in_a_system_turn_has_no_prologue() -> None:
+    turns, _, vocabulary = _turns(DEFAULT_SYSTEM_STYLE)
+    before, behind = turns.turn_around(TurnRole.SYSTEM, "a", "b")
+    assert turns.turn(TurnRole.SYSTEM, "ab") == [*before, *behind]
+    assert spelled(vocabulary, before).endswith("a")
+
+
+def test_turn_around_a_gap_where_the_template_writes_a_text_twice_is_refused() -> None:
+    content = "message['content']"
+    turns, _, _ = _turns(CHATML.replace(content, f"{content} + {content}"))
+    with pytest.raises(UnsupportedInputError, match="in one piece"):
+        turns.turn_around(TurnRole.USER, "a", "b")
+
+
+def test_turn_around_a_gap_leaves_every_private_character_to_the_text() -> None:
+    turns, _, vocabulary = _turns(CHATML)
+    text = "".join(chr(code) for code in range(0xE000, 0xF8FF))
+    before, _ = turns.turn_around(TurnRole.USER, text, "")
+    assert spelled(vocabulary, before).endswith(text)
+    with pytest.raises(UnsupportedInputError, match="private-use"):
+        turns.turn_around(TurnRole.USER, text + chr(0xF8FF), "")
+
+
+PARTS_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
+    "{% for part in message['content'] %}{% if part['type'] == 'text' %}{{ part['text'] }}"
+    "{% elif part['type'] == 'image' %}<image>{% endif %}{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""As models that see images have them."""
+
+
+def test_template_that_wants_its_content_in_parts_gets_it_so() -> None:
+    turns, codec, vocabulary = _turns(PARTS_TEMPLATE)
+    plain, _, _ = _turns(CHATML)
+    assert turns.has_turns
+    assert codec.is_append_stable
+    assert turns.turn(TurnRole.USER, "Hello") == plain.turn(TurnRole.USER, "Hello")
+    assert codec.has_system_turn
+    before, behind = turns.turn_around(TurnRole.USER, "see ", "!")
+    assert spelled(vocabulary, [*before, *behind]) == "<|im_start|>user\nsee !<|im_end|>\n"

@@ -289,3 +289,11 @@ def test_request_timeout_is_another_name_of_the_completion_deadline() -> None:
 
     context = serve_command().make_context("serve", ["--request-timeout", "250"])
     assert ServeFlags(**context.params).completion_deadline_ms == 250
+
+
+def test_projector_flags_reach_the_model() -> None:
+    assert (built().model.mmproj, built().model.pulls_mmproj) == (None, True)
+    model = built(mmproj="none", is_pulled_without_mmproj=True).model
+    assert (model.mmproj, model.pulls_mmproj) == ("none", False)
+    with pytest.raises(UsageError, match="--mmproj"):
+        built(mmproj=" ")

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 from tests.fixtures.fake_hub import FakeHub, FakeRepository, running_hub
-from tests.fixtures.gguf_bytes import small_model
+from tests.fixtures.gguf_bytes import small_model, small_projector
 
 from superfluid.config import HubConfig
 from superfluid.errors import ModelFileError, PullError, UsageError
@@ -12,10 +12,23 @@ from superfluid.models.source import ModelFile, classify, resolve_model
 
 
 def resolved(
-    model: str | None, tmp_path: Path, endpoint: str = "http://127.0.0.1:9", is_offline: bool = True
+    model: str | None,
+    tmp_path: Path,
+    endpoint: str = "http://127.0.0.1:9",
+    is_offline: bool = True,
+    mmproj: str | None = None,
+    pulls_mmproj: bool = True,
 ) -> ModelFile:
     hub = HubConfig(endpoint=endpoint, cache_directory=tmp_path / "cache")
-    return resolve_model(model, hub, tmp_path / "home", SilentProgress(), is_offline=is_offline)
+    return resolve_model(
+        model,
+        hub,
+        tmp_path / "home",
+        SilentProgress(),
+        is_offline=is_offline,
+        mmproj=mmproj,
+        pulls_mmproj=pulls_mmproj,
+    )
 
 
 def test_model_path_of_a_file_is_served_under_its_stem(tmp_path: Path) -> None:
@@ -91,3 +104,60 @@ def test_model_id_is_pulled_and_served_under_the_repository_name(tmp_path: Path)
 def test_no_model_offline_and_never_fetched_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(PullError, match="superfluid pull"):
         resolved(None, tmp_path)
+
+
+# ---- the projector
+
+
+def test_model_file_comes_with_the_projector_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(small_model())
+    assert resolved(str(tmp_path / "m.gguf"), tmp_path).projector is None
+    (tmp_path / "mmproj-m.gguf").write_bytes(small_projector())
+    found = resolved(str(tmp_path / "m.gguf"), tmp_path).projector
+    assert found is not None
+    assert (found.path, found.is_named) == (tmp_path / "mmproj-m.gguf", False)
+    assert resolved(str(tmp_path / "m.gguf"), tmp_path, mmproj="none").projector is None
+
+
+def test_damaged_projector_beside_a_model_is_left_out_and_a_named_one_refused(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(small_model())
+    (tmp_path / "mmproj-m.gguf").write_bytes(small_projector()[:-10])
+    assert resolved(str(tmp_path / "m.gguf"), tmp_path).projector is None
+    with pytest.raises(ModelFileError, match="truncated"):
+        resolved(str(tmp_path / "m.gguf"), tmp_path, mmproj=str(tmp_path / "mmproj-m.gguf"))
+    with pytest.raises(ModelFileError, match="cannot be read"):
+        resolved(str(tmp_path / "m.gguf"), tmp_path, mmproj=str(tmp_path / "absent.gguf"))
+
+
+def test_named_projector_wins_over_the_one_beside_the_model(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(small_model())
+    (tmp_path / "mmproj-m.gguf").write_bytes(small_projector())
+    (tmp_path / "eyes.gguf").write_bytes(small_projector("mlp"))
+    found = resolved(str(tmp_path / "m.gguf"), tmp_path, mmproj=str(tmp_path / "eyes.gguf")).projector
+    assert found is not None
+    assert (found.encoder, found.is_named) == ("mlp", True)
+
+
+def test_model_from_the_hub_brings_its_projector_unless_told_not_to(tmp_path: Path) -> None:
+    files = {
+        "m-Q4_K_M.gguf": small_model(),
+        "mmproj-F16.gguf": small_projector(),
+        "mmproj-F32.gguf": small_projector("mlp"),
+    }
+    with running_hub(FakeHub(repositories={"org/model": FakeRepository(files=files)})) as hub:
+        bare = resolved("org/model", tmp_path, hub.endpoint, is_offline=False, pulls_mmproj=False)
+        assert bare.projector is None
+        assert not any("mmproj" in seen.path for seen in hub.content_requests())
+        found = resolved("org/model", tmp_path, hub.endpoint, is_offline=False).projector
+        assert found is not None
+        assert (found.path.name, found.encoder, found.is_named) == ("mmproj-F16.gguf", "idefics3", False)
+        assert sum("mmproj" in seen.path for seen in hub.content_requests()) == 1
+    again = resolved("org/model", tmp_path)
+    assert again.projector == found
+    assert again.parts == bare.parts
+
+
+@pytest.mark.parametrize("model", [None, "./m.gguf"])
+def test_pulling_without_the_projector_is_for_models_from_the_hub(tmp_path: Path, model: str | None) -> None:
+    with pytest.raises(UsageError, match="--pull-no-mmproj"):
+        resolved(model, tmp_path, pulls_mmproj=False)

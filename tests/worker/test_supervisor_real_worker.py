@@ -12,15 +12,21 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.fixtures.image_jobs import pool_image
+from tests.fixtures.images import picture
 from tests.fixtures.job_sink import RecordingSink, make_job
 
 from superfluid.domain.reply import Finish
 from superfluid.domain.request import SamplingParams
 from superfluid.errors import (
     ContextLengthExceededError,
+    EngineFaultError,
+    InvalidValueError,
     ModelFileError,
     ModelLoadError,
+    ModelLoadingError,
     QueueFullError,
+    UnsupportedInputError,
     WorkerFailedError,
 )
 from superfluid.worker.protocol import EngineSettings
@@ -192,3 +198,39 @@ def is_running(pid: int) -> bool:
         return False
     status = Path(f"/proc/{pid}/stat")
     return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+async def test_image_is_sized_by_the_worker(tmp_path: Path) -> None:
+    script = write_script(tmp_path, image_tokens=6)
+    blob, other = pool_image(tmp_path, picture(1)), pool_image(tmp_path, b"no image")
+    async with serving(script, media_directory=str(tmp_path)) as supervisor:
+        assert await supervisor.size_image(blob) == [60, -1, -1, -1, 124, -1, -1, -1, 62]
+        with pytest.raises(InvalidValueError, match="no PNG"):
+            await supervisor.size_image(other)
+        with pytest.raises(EngineFaultError, match="not in the media pool"):
+            await supervisor.size_image("0" * 64)
+
+
+async def test_image_for_a_model_that_sees_none_is_refused_without_asking_the_worker() -> None:
+    async with serving(None) as supervisor:
+        with pytest.raises(UnsupportedInputError, match="sees no images"):
+            await supervisor.size_image("0" * 64)
+
+
+async def test_worker_that_ends_while_it_sizes_an_image_is_replaced_and_the_caller_told(tmp_path: Path) -> None:
+    script = write_script(tmp_path, image_tokens=6)
+    blob = pool_image(tmp_path, picture(1))
+    async with serving(script, media_directory=str(tmp_path)) as supervisor:
+        assert supervisor.worker_pid is not None
+        os.kill(supervisor.worker_pid, signal.SIGSTOP)
+        sizing = asyncio.ensure_future(supervisor.size_image(blob))
+        await asyncio.sleep(0)
+        os.kill(supervisor.worker_pid, signal.SIGKILL)
+        with pytest.raises(WorkerFailedError, match="looked at the image"):
+            await sizing
+        with pytest.raises(ModelLoadingError, match="being replaced"):
+            await supervisor.size_image(blob)
+        sink = RecordingSink()
+        supervisor.submit(make_job(1, max_tokens=3), sink)
+        await sink.until()
+        assert len(await supervisor.size_image(blob)) == 9

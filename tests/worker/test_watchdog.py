@@ -1,6 +1,6 @@
 """The wedge rule, with numbers for times."""
 
-from superfluid.worker.watchdog import Watchdog
+from superfluid.worker.watchdog import IMAGE_SECONDS, Watchdog
 
 
 def run(watchdog: Watchdog, start: float, seconds: float, *, is_busy: bool) -> list[tuple[float, str]]:
@@ -80,3 +80,15 @@ def test_watchdog_restart_forgets_the_old_workers_silence() -> None:
     watchdog.restart(11.0)
     assert watchdog.check(13.0, is_busy=True) == "ping"
     assert watchdog.check(15.0, is_busy=True) == "ping"
+
+
+def test_watchdog_is_patient_while_an_image_is_worked_on_and_no_longer() -> None:
+    watchdog = watchdog_with_ticks(0.1)
+    watchdog.image_begun()
+    *_, (when, verdict) = run(watchdog, 0.0, 2000.0, is_busy=True)
+    assert verdict == "wedged"
+    assert IMAGE_SECONDS < when <= IMAGE_SECONDS + 4.0
+    for end in (watchdog.heard, lambda: watchdog.ticked(0.1), lambda: watchdog.restart(0.0)):
+        watchdog.image_begun()
+        end()
+        assert watchdog.patience_seconds(is_busy=True) == 10.0
