@@ -41,6 +41,12 @@ def base_url(host: str, port: int) -> str:
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
+def _sight(facts: ModelFacts) -> str:
+    if facts.media is not None:
+        return f", sees images ({facts.media.encoder})"
+    return ", no images: its projector is of no use" if facts.images_refused else ""
+
+
 def ready_text(model_id: str, facts: ModelFacts, url: str, *, has_key: bool, session_lines: Sequence[str] = ()) -> str:
     """Pure; see ``announce_ready``."""
     body = {"model": model_id, "messages": [{"role": "user", "content": "Name three rivers."}]}
@@ -50,7 +56,7 @@ def ready_text(model_id: str, facts: ModelFacts, url: str, *, has_key: bool, ses
         (
             "",
             f"  {model_id}: {facts.description}, {format_bytes(facts.weights_bytes)}",
-            f"  {facts.engine}, {facts.threads} threads, flash attention {flash}",
+            f"  {facts.engine}, {facts.threads} threads, flash attention {flash}{_sight(facts)}",
             f"  {facts.lanes} lanes of {facts.window_tokens:,} tokens; the KV of all lanes takes "
             f"{format_bytes(facts.kv_bytes)}",
             "",

@@ -19,7 +19,7 @@ from superfluid.clock import SystemClock
 from superfluid.config import ServeConfig
 from superfluid.domain.statistics import InfillCounters, ModelStatistics
 from superfluid.engine_settings import engine_settings, uses_fake_engine
-from superfluid.errors import ModelLoadingError, ModelNotFoundError
+from superfluid.errors import ModelLoadError, ModelLoadingError, ModelNotFoundError
 from superfluid.http.app import create_app
 from superfluid.http.server import HttpServer, bind_listener, listener_address
 from superfluid.models.progress import progress_for
@@ -225,7 +225,14 @@ class _Daemon:
                 drain_seconds=config.drain_timeout_seconds,
             )
         started = time.monotonic()
-        await self._unless_stopped(asyncio.ensure_future(supervisor.start()))
+        try:
+            await self._unless_stopped(asyncio.ensure_future(supervisor.start()))
+        except ModelLoadError as error:
+            if settings.is_projector_optional:
+                # llama.cpp may have aborted over a file that nobody asked for.
+                hint = f"if it is the projector {settings.projector}, --mmproj none serves without it"
+                raise ModelLoadError(f"{error.message} ({hint})") from error
+            raise
         if self._stopping.is_set():
             return False
         path = file.path if file is not None else None

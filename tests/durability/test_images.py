@@ -139,3 +139,14 @@ def test_session_with_an_image_waits_for_a_model_that_sees(daemon: LiveDaemon, t
         with pytest.raises(RefusedError, match="sees no images"):
             reply(client, session)
         assert client.inspect(session).tokens
+
+
+def test_named_projector_that_does_not_fit_ends_the_start(tmp_path: Path) -> None:
+    model, projector = write_tiny_model(tmp_path / "m.gguf"), write_tiny_vision(tmp_path).projector
+    daemon = LiveDaemon(tmp_path, model, *OPTIONS, "--mmproj", str(projector))
+    with pytest.raises(AssertionError, match="does not fit this model"), daemon:
+        pass
+
+
+def test_banner_says_that_the_model_sees(daemon: LiveDaemon) -> None:
+    assert "sees images (idefics3)" in daemon.log
