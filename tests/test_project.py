@@ -70,6 +70,7 @@ ALLOWED_IMPORTS: dict[str, tuple[str, ...]] = {
     "daemon": ("",),
     "session_stack": ("native", "web", "http.server", "sessions", "store", "domain", *BASE),
     "telemetry_stack": ("telemetry", "domain", *BASE),
+    "monitor_link": ("telemetry", "tui.protocol", *BASE),
     "engine_settings": ("models", "worker.protocol", *BASE),
     "banner": ("domain", "models.progress", "sessions.interface", *BASE),
 }

@@ -17,11 +17,12 @@ def announce_loading(stream: TextIO, model: str | None) -> None:
 
 def announce_ready(
     stream: TextIO, model: ServedModel, *, host: str, port: int, has_key: bool, session_lines: Sequence[str] = ()
-) -> None:
-    """Where the server is, what it serves, what that takes, and a line to try."""
+) -> str:
+    """Where the server is, what it serves, what that takes, and a line to try: printed, and returned."""
     url = base_url(host, port)
     text = ready_text(model.model_id, model.facts, url, has_key=has_key, session_lines=session_lines)
     _print(text, stream)
+    return text
 
 
 def _print(text: str, stream: TextIO) -> None:

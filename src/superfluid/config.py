@@ -169,6 +169,7 @@ class ServeConfig(Struct, frozen=True, kw_only=True):
     sessions: SessionsConfig = SessionsConfig()
     otlp: OtlpConfig = OtlpConfig()
     completion: CompletionConfig = CompletionConfig()
+    has_monitor: bool = False
 
 
 def environment_value(environment: Mapping[str, str], name: str) -> str | None:

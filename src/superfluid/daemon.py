@@ -7,13 +7,14 @@ import os
 import signal
 import socket
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from superfluid.banner import announce_loading, announce_ready
+from superfluid.banner import announce_loading, announce_ready, base_url
 from superfluid.chat.model import LoadedText, open_text
 from superfluid.clock import SystemClock
 from superfluid.config import ServeConfig
@@ -24,6 +25,7 @@ from superfluid.http.app import create_app
 from superfluid.http.server import HttpServer, bind_listener, listener_address
 from superfluid.models.progress import progress_for
 from superfluid.models.source import ModelFile, resolve_model
+from superfluid.monitor_link import MonitorLink
 from superfluid.session_stack import SessionStack
 from superfluid.sessions.counter import ReplyCounter
 from superfluid.sessions.infill import InfillService
@@ -35,6 +37,7 @@ from superfluid.telemetry.access_log import log_generation
 from superfluid.telemetry.logs import DaemonLog, emit_remote, set_up_logging
 from superfluid.telemetry.metrics import MetricsPage, node_name
 from superfluid.telemetry_stack import TelemetryStack
+from superfluid.tui.protocol import Hello, Sample
 from superfluid.worker.statistics import no_statistics
 from superfluid.worker.supervisor import WorkerSupervisor
 
@@ -100,6 +103,8 @@ class _Daemon:
             self._infill_counters,
         )
         self._telemetry: TelemetryStack | None = None
+        self._monitor: MonitorLink | None = None
+        self._started = time.monotonic()
         self._executor = ThreadPoolExecutor(_TEXT_THREADS, thread_name_prefix="text")
         self._sessions: SessionStack | None = None
         self._counter = ReplyCounter()
@@ -140,6 +145,8 @@ class _Daemon:
             if self._sessions is not None:
                 await self._sessions.close()
             await self._telemetry.stop()
+            if self._monitor is not None:
+                await self._monitor.close()
             self._executor.shutdown(wait=False, cancel_futures=True)
         return 0
 
@@ -249,7 +256,7 @@ class _Daemon:
             extra={"fields": {"model": service.model_id, "seconds": round(time.monotonic() - started, 2)}},
         )
         _collect_rarely()
-        announce_ready(
+        banner = announce_ready(
             sys.stdout,
             service,
             host=host,
@@ -257,6 +264,8 @@ class _Daemon:
             has_key=config.http.api_key is not None,
             session_lines=[] if self._sessions is None else self._sessions.banner_lines(),
         )
+        if config.has_monitor:
+            await self._open_monitor(service, base_url(host, port), banner, settings.scheduling.tick_target_seconds)
         return True
 
     def _find_model(self) -> ModelFile:
@@ -306,6 +315,45 @@ class _Daemon:
         self._logs.replace_filter(directive)
         if self._supervisor is not None:
             self._supervisor.set_log_filter(directive)
+
+    async def _open_monitor(self, service: ModelService, url: str, banner: str, target_seconds: float) -> None:
+        """Serving does without it if it cannot be had."""
+        facts = service.facts
+        hello = Hello(
+            model=service.model_id,
+            engine=facts.engine,
+            node=node_name(os.environ, socket.gethostname()),
+            url=url,
+            banner=banner,
+            lanes=facts.lanes,
+            window_tokens=facts.window_tokens,
+            tick_target_seconds=target_seconds,
+        )
+        sessions, log = self._config.sessions.directory, self._config.log
+        directory = sessions / "logs" if sessions is not None and log.directory is None else None
+        monitor = MonitorLink(
+            self._logs,
+            hello,
+            self._sample,
+            lambda: self._on_signal(signal.SIGINT),
+            log_directory=directory,
+        )
+        try:
+            await monitor.open()
+        except (OSError, termios.error) as error:
+            logger.warning("the monitor could not be opened; the server does without", exc_info=error)
+            return
+        self._monitor = monitor
+
+    def _sample(self) -> Sample:
+        statistics = self._statistics()
+        return Sample(
+            uptime_seconds=time.monotonic() - self._started,
+            statistics=statistics,
+            sessions=[self._session_of(lane.job_id) or 0 for lane in statistics.lanes],
+            is_draining=self._stop_requests > 0,
+            dropped_lines=self._logs.dropped_lines,
+        )
 
     def _session_of(self, job_id: int) -> int | None:
         facts = self._counter.facts(job_id)

@@ -28,7 +28,7 @@ def parsed(*arguments: str) -> ServeFlags:
         (["--verbose"], ServeFlags(log_filter="debug")),
         (["-v", "--log-filter", "warn"], ServeFlags(log_filter="warn")),
         (["--log-filter", "warn", "-v"], ServeFlags(log_filter="debug")),
-        (["--no-tui"], ServeFlags()),
+        (["--no-tui"], ServeFlags(wants_monitor=False)),
         (["--tui"], ServeFlags(wants_monitor=True)),
         (["--offline", "--flash-attn", "off"], ServeFlags(is_offline=True, flash_attention="off")),
         (["--runtime", "fake", "--runtime=auto"], ServeFlags(runtimes=("fake", "auto"))),

@@ -92,7 +92,7 @@ def test_address_of_http_wins_over_host_and_port(flags: dict[str, Any], host: st
         ({"min_p": float("inf")}, "--min-p"),
         ({"top_k": -1}, "--top-k"),
         ({"repeat_penalty": 2.5}, "--repeat-penalty"),
-        ({"wants_monitor": True}, "--tui"),
+        ({"wants_monitor": True}, "--tui"),  # there is no terminal here
         ({"runtimes": ("mlx",)}, "--runtime"),
         ({"runtimes": ("other=fake",), "models": ("m.gguf",)}, "--runtime"),
         ({"models": ("",)}, "--model"),

@@ -1,6 +1,8 @@
 """``superfluid serve``: its flags, and the way from them to a running daemon."""
 
+import importlib.util
 import os
+import sys
 from typing import Any
 
 import click
@@ -8,7 +10,7 @@ import click
 from superfluid.cli.commands import Command, say_note
 from superfluid.cli.environment import variables_help
 from superfluid.cli.serve_flags import CONTINUOUS_BATCHING, serve_parameters
-from superfluid.cli.serve_settings import ServeFlags, build_serve_config
+from superfluid.cli.serve_settings import ServeFlags, Terminal, build_serve_config
 
 
 class ServeCommand(Command):
@@ -38,7 +40,10 @@ def _serve(**values: Any) -> int:
     # Here and not above: `superfluid --help` must not wait for the daemon's imports.
     from superfluid.engine_settings import usable_cores
 
-    config = build_serve_config(ServeFlags(**values), os.environ, cores=usable_cores(), note=say_note)
+    terminal = Terminal(sys.stdin.isatty() and sys.stdout.isatty(), importlib.util.find_spec("textual") is not None)
+    config = build_serve_config(
+        ServeFlags(**values), os.environ, cores=usable_cores(), note=say_note, terminal=terminal
+    )
 
     from superfluid.daemon import serve
 

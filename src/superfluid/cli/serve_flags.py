@@ -433,10 +433,10 @@ def _running_flags() -> list[click.Parameter]:
         Flag(
             ["--tui/--no-tui", "wants_monitor"],
             panel=RUNNING,
-            default=False,
-            default_text="off",
-            help="The monitor on the terminal, which this version lacks: --tui is refused.",
-            rule="`--no-tui` is accepted.",
+            default=None,
+            default_text="on a terminal",
+            help="The monitor: lanes, rates, queues and the log on this terminal.",
+            rule="`--tui` needs a terminal, and the extra `superfluid-llm[tui]`.",
         ),
     ]
 

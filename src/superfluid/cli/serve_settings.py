@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from superfluid import config
 from superfluid.cli.otlp_settings import otlp_config
@@ -45,6 +46,16 @@ _RUNTIMES: Mapping[str, Runtime] = {
 }
 
 
+class Terminal(NamedTuple):
+    """``is_there``: the server was started on one. ``can_draw``: what it takes to draw on it is installed."""
+
+    is_there: bool
+    can_draw: bool
+
+
+NO_TERMINAL = Terminal(False, False)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServeFlags:
     """The flags as click hands them over; None and empty mean not given."""
@@ -78,7 +89,7 @@ class ServeFlags:
     log_filter: str = "info"
     log_directory: Path | None = None
     log_file: Path | None = None
-    wants_monitor: bool = False
+    wants_monitor: bool | None = None
     continuous_batching: str | None = None
     sessions_directory: Path | None = None
     has_no_sessions: bool = False
@@ -112,14 +123,18 @@ class ServeFlags:
 
 
 def build_serve_config(
-    flags: ServeFlags, environment: Mapping[str, str], *, cores: int, note: Callable[[str], None]
+    flags: ServeFlags,
+    environment: Mapping[str, str],
+    *,
+    cores: int,
+    note: Callable[[str], None],
+    terminal: Terminal = NO_TERMINAL,
 ) -> ServeConfig:
     """The configuration of a server. Raises UsageError naming the flag or variable that is wrong.
 
-    ``cores`` bounds ``--threads``. ``note`` is told what was taken differently from how it was written.
+    ``cores`` bounds ``--threads``. ``note`` is told what was taken differently from how it was written. ``terminal`` is
+    what the monitor could be drawn on.
     """
-    if flags.wants_monitor:
-        raise UsageError("--tui: this version has no monitor to show yet; leave the flag out", param="--tui")
     require_at_least("--drain-timeout", flags.drain_timeout, 0)
     home = config.home_directory(environment)
     return ServeConfig(
@@ -132,6 +147,7 @@ def build_serve_config(
         drain_timeout_seconds=flags.drain_timeout,
         hub=config.hub_settings(environment),
         completion=_completion_config(flags),
+        has_monitor=_has_monitor(flags.wants_monitor, terminal, note),
         node_name=environment_value(environment, "SUPERFLUID_NODE_NAME"),
         otlp=otlp_config(
             endpoint=flags.otlp_endpoint,
@@ -145,6 +161,17 @@ def build_serve_config(
             interval_ms=flags.otlp_interval_ms,
         ),
     )
+
+
+def _has_monitor(wanted: bool | None, terminal: Terminal, note: Callable[[str], None]) -> bool:
+    """On a terminal, unless it was refused; asked for, it must be possible."""
+    if wanted and not terminal.is_there:
+        raise UsageError("--tui draws on a terminal, and standard output is none", param="--tui")
+    if wanted and not terminal.can_draw:
+        raise UsageError("--tui needs Textual: pip install 'superfluid-llm[tui]'", param="--tui")
+    if wanted is None and terminal.is_there and not terminal.can_draw:
+        note("pip install 'superfluid-llm[tui]' for a monitor on this terminal")
+    return wanted is not False and terminal.is_there and terminal.can_draw
 
 
 def _model_config(

@@ -53,6 +53,12 @@ def compact_line(record: logging.LogRecord) -> str:
     return "\n".join(lines)
 
 
+def screen_line(record: logging.LogRecord) -> str:
+    """As ``compact_line``, with the time of day alone: for a screen that is looked at while it happens."""
+    compact = compact_line(record)
+    return compact[len("2000-01-01T") : len("2000-01-01T00:00:00")] + compact[len("2000-01-01T00:00:00.000000Z") :]
+
+
 def json_line(record: logging.LogRecord) -> bytes:
     """One JSON object and a line end."""
     fields: dict[str, FieldValue] = {"message": record.getMessage(), **_fields(record)}

@@ -97,6 +97,18 @@ class DaemonLog(logging.Handler):
     def add_sink(self, sink: Sink) -> None:
         self._sinks = (*self._sinks, sink)
 
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        return self._sinks
+
+    def replace_sinks(self, *sinks: Sink) -> None:
+        """At once. Those that are no longer among them are closed, and what they dropped stays counted."""
+        gone = [sink for sink in self._sinks if sink not in sinks]
+        self._sinks = sinks
+        for sink in gone:
+            sink.close()
+            self._unwritable += sink.dropped_lines
+
     def replace_filter(self, directive: str) -> None:
         """At once and for all sinks. Raises InvalidValueError, keeping the old filter, if it does not parse."""
         self._filter = parse_filter(directive)
