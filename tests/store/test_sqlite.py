@@ -354,8 +354,8 @@ def test_descendants_are_listed_behind_their_own(store: SqliteStore) -> None:
     assert store.descendants(10) == []
 
 
-def test_store_of_an_earlier_version_is_cleaned_when_it_is_brought_forward(path: Path) -> None:
-    """Its pages may have leftovers of what was dropped before pages were cleaned."""
+def write_first_version(path: Path) -> None:
+    """A store as it was before pages were cleaned, with leftovers of what was dropped."""
     raw = apsw.Connection(str(path))
     raw.execute(STEPS[0])
     raw.execute("INSERT INTO store VALUES ('store_id', x'00112233445566778899aabbccddeeff'), ('start', 0)")
@@ -364,6 +364,22 @@ def test_store_of_an_earlier_version_is_cleaned_when_it_is_brought_forward(path:
         raw.execute("INSERT INTO event VALUES (?, 0, 1, 1, ?, 0)", (session, b"LEFTOVER-%d " % session * 40))
     raw.execute("DELETE FROM event WHERE session % 2")
     raw.close()
+
+
+def test_damaged_store_of_an_earlier_version_is_brought_forward_all_the_same(path: Path) -> None:
+    write_first_version(path)
+    data = bytearray(path.read_bytes())
+    data[data.index(b"LEFTOVER-8 ") // 4096 * 4096] = 0xFF
+    path.write_bytes(data)
+    store = SqliteStore(path)
+    assert (store.erasing(), store.start) == ([], 1)
+    with pytest.raises(DamagedRecordError):
+        store.events(8)
+    store.close()
+
+
+def test_store_of_an_earlier_version_is_cleaned_when_it_is_brought_forward(path: Path) -> None:
+    write_first_version(path)
     assert b"LEFTOVER-7 " in path.read_bytes()
     store = SqliteStore(path)
     assert (store.erasing(), store.start) == ([], 1)

@@ -43,6 +43,8 @@ from superfluid.store.interface import (
 
 logger = logging.getLogger("superfluid_daemon")
 
+EncodedBody = tuple[Body, bytes]
+
 _T = TypeVar("_T")
 _MAX_OPEN_SESSIONS = 512
 _MAX_OPEN_TOKENS = 8_000_000
@@ -243,6 +245,10 @@ class SessionLog:
         """Runs ``work`` where the store is read."""
         return await self._loop.run_in_executor(self._reader, work)
 
+    def encode(self, body: Body) -> EncodedBody:
+        """The body with its stored form, for ``append_together``. Takes time in proportion to its length."""
+        return body, self._codec.encode(body)
+
     def decode(self, stored: Sequence[StoredEvent]) -> list[Event]:
         """The events of what the store has read."""
         decode = self._codec.decode
@@ -292,40 +298,40 @@ class SessionLog:
             # Nobody may be waiting for it (a tick's records): that is no reason for a warning about a lost exception.
             future.exception()
             return future
-        events, writes = self._fold(opened, bodies, [self._codec.encode(body) for body in bodies], phase)
+        events, writes = self._fold(opened, [self.encode(body) for body in bodies], phase)
         return self._commits.send([(opened, events)], [*writes, *extra])
 
     def append_together(
-        self, parts: Sequence[tuple[OpenSession, Sequence[Body]]], extra: Sequence[Write]
+        self, parts: Sequence[tuple[OpenSession, Sequence[EncodedBody]]], extra: Sequence[Write]
     ) -> "asyncio.Future[list[Event]]":
         """Like ``append``, to several sessions at once, all or nothing. ``extra`` goes before them; none has failed."""
-        encoded = [[self._codec.encode(body) for body in bodies] for _, bodies in parts]
         folded: list[tuple[OpenSession, list[Event]]] = []
         writes = [*extra]
-        for (opened, bodies), data in zip(parts, encoded, strict=True):
-            events, more = self._fold(opened, bodies, data, None)
+        for opened, bodies in parts:
+            events, more = self._fold(opened, bodies, None)
             folded.append((opened, events))
             writes += more
         return self._commits.send(folded, writes)
 
     def _fold(
-        self, opened: OpenSession, bodies: Sequence[Body], encoded: Sequence[bytes], phase: TurnPhase | None
+        self, opened: OpenSession, bodies: Sequence[EncodedBody], phase: TurnPhase | None
     ) -> tuple[list[Event], list[Write]]:
         state = opened.state
         now = int(self._clock.unix() * 1000)
         events: list[Event] = []
-        for body in bodies:
+        stored: list[StoredEvent] = []
+        for body, data in bodies:
             event = Event(state.events, state.epoch, now, body)
             state.apply(event)
             events.append(event)
-        stored = tuple([StoredEvent(e.event_id, e.epoch, now, data) for e, data in zip(events, encoded, strict=True)])
+            stored.append(StoredEvent(event.event_id, event.epoch, now, data))
         if phase is not None:
             opened.is_generating = phase is not TurnPhase.LAST
         writes: list[Write] = []
         if phase is not TurnPhase.MIDDLE and (stored or phase is TurnPhase.LAST):
             writes.append(PutSession(row_of(opened, state)))
         if stored:
-            writes.append(AddEvents(opened.id, stored))
+            writes.append(AddEvents(opened.id, tuple(stored)))
         return events, writes
 
     def _close(self, opened: OpenSession, error: SuperfluidError, reason: EndReason = "publisher closed") -> None:

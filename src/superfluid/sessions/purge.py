@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from superfluid.domain.events import Body, Purged, PurgeMode, Rerooted, ToolExpired, ToolExpiredReason
 from superfluid.errors import DamagedRecordError, SessionBusyError, SessionNotFoundError, SessionRefusedError
 from superfluid.sessions.erasing import Eraser, Erasures
-from superfluid.sessions.log import SessionLog
+from superfluid.sessions.log import EncodedBody, SessionLog
 from superfluid.sessions.open_session import OpenSession
 from superfluid.sessions.rules import purged_error, require_not_purging
 from superfluid.store.interface import BeginErasure, CopyInherited, PutSession, SessionRow, StoredEvent, Write
@@ -32,7 +32,7 @@ class _Child(Struct, frozen=True):
 
     session: OpenSession
     inherited: list[StoredEvent]
-    rerooted: Rerooted
+    rerooted: EncodedBody
 
 
 class _Target(Struct, frozen=True):
@@ -151,7 +151,7 @@ class SessionPurger:
             for found in (*opened, *(child.session for child in children)):
                 if found.failure is not None:
                     raise found.failure
-            await self._log.append_together(*_records(targets, children, mode))
+            await self._log.append_together(*self._records(targets, children, mode))
         for found in opened:
             self._log.close_purged(found)
         return [row.id for row in rows]
@@ -181,40 +181,45 @@ class SessionPurger:
         return children
 
     async def _child(self, session: int, opened: OpenSession) -> _Child:
+        log = self._log
         if opened.base is None:
-            return _Child(opened, [], Rerooted(session, ()))
+            return _Child(opened, [], log.encode(Rerooted(session, ())))
 
         def read() -> _Child:
-            inherited = self._log.store.events(opened.id, 0, opened.state.fork_at)
-            prefix = tuple((event.event_id, _copied(event.body)) for event in self._log.decode(inherited))
-            return _Child(opened, inherited, Rerooted(session, prefix))
+            inherited = log.store.events(opened.id, 0, opened.state.fork_at)
+            prefix = tuple((event.event_id, _copied(event.body)) for event in log.decode(inherited))
+            return _Child(opened, inherited, log.encode(Rerooted(session, prefix)))
 
         return await self._log.in_reader(read)
 
+    def _records(
+        self, targets: Sequence[_Target], children: Sequence[_Child], mode: PurgeMode
+    ) -> tuple[list[tuple[OpenSession, list[EncodedBody]]], list[Write]]:
+        """What to append to the open sessions, and what else to write."""
+        parts: list[tuple[OpenSession, list[EncodedBody]]] = []
+        writes: list[Write] = []
+        for child in children:
+            if child.inherited:
+                writes.append(CopyInherited(child.session.id, tuple(child.inherited)))
+            child.session.base = None
+            parts.append((child.session, [child.rerooted]))
+        rows = {target.row.id: target.row for target in targets}
+        for target in targets:
+            row, opened = target.row, target.opened
+            content_end = None
+            if opened is None:
+                writes.append(PutSession(replace(row, is_purged=True, generation=row.generation + 1, title=None)))
+            else:
+                last = [self._log.encode(body) for body in _last_bodies(opened, mode)]
+                content_end = opened.state.events + len(last) - 1
+                parts.append((opened, last))
+            writes.append(BeginErasure(row.id, _shared_events(row, rows, children), content_end))
+        return parts, writes
 
-def _records(
-    targets: Sequence[_Target], children: Sequence[_Child], mode: PurgeMode
-) -> tuple[list[tuple[OpenSession, list[Body]]], list[Write]]:
-    """What to append to the open sessions, and what else to write."""
-    parts: list[tuple[OpenSession, list[Body]]] = []
-    writes: list[Write] = []
-    for child in children:
-        if child.inherited:
-            writes.append(CopyInherited(child.session.id, tuple(child.inherited)))
-        child.session.base = None
-        parts.append((child.session, [child.rerooted]))
-    rows = {target.row.id: target.row for target in targets}
-    for target in targets:
-        row, opened = target.row, target.opened
-        content_end = None
-        if opened is None:
-            writes.append(PutSession(replace(row, is_purged=True, generation=row.generation + 1, title=None)))
-        else:
-            expired = [ToolExpired(call_id, ToolExpiredReason.PURGED) for call_id, _ in opened.state.open_calls]
-            parts.append((opened, [*expired, Purged(opened.state.generation + 1, mode)]))
-            content_end = opened.state.events + len(expired)
-        writes.append(BeginErasure(row.id, _shared_events(row, rows, children), content_end))
-    return parts, writes
+
+def _last_bodies(opened: OpenSession, mode: PurgeMode) -> list[Body]:
+    expired = [ToolExpired(call_id, ToolExpiredReason.PURGED) for call_id, _ in opened.state.open_calls]
+    return [*expired, Purged(opened.state.generation + 1, mode)]
 
 
 def _copied(body: Body) -> Body:
