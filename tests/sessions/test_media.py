@@ -23,6 +23,7 @@ from superfluid.errors import (
     UnsupportedInputError,
     WorkerFailedError,
 )
+from superfluid.store.media import Swept
 
 PLACE = 256
 MEDIA = MediaFacts(encoder="tiny", fingerprint="0123456789abcdef", placeholder_token=PLACE)
@@ -298,6 +299,33 @@ async def test_sweep_spares_an_image_that_is_being_appended(core: SessionCore, m
     await core.sessions.append_image(session, USER, blob, "", "")
     go_on.set()
     assert await sweep == (1, 0)
+
+
+async def test_image_appended_while_files_are_deleted_is_there_or_refused(
+    core: SessionCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never a record that names what the sweep is deleting."""
+    session = await new_session(core)
+    blob = await core.sessions.put_media(IMAGE)
+    deleting, go_on = threading.Event(), threading.Event()
+    sweep = core.pool.sweep
+
+    def slow_sweep(named: set[str], among: set[str] | None) -> Swept:
+        deleting.set()
+        assert go_on.wait(10)
+        return sweep(named, among)
+
+    monkeypatch.setattr(core.pool, "sweep", slow_sweep)
+    collecting = asyncio.create_task(core.sessions.gc_media())
+    await asyncio.to_thread(deleting.wait, 10)
+    appending = asyncio.create_task(core.sessions.append_image(session, USER, blob, "", ""))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not appending.done()
+    go_on.set()
+    assert await collecting == (0, 1)
+    with pytest.raises(SessionRefusedError, match="no blob"):
+        await appending
 
 
 async def test_purge_takes_images_along_that_nobody_else_shows(core: SessionCore) -> None:

@@ -6,8 +6,8 @@ Runs on the event loop; files are touched in a thread.
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final, TypeVar
 
@@ -55,6 +55,8 @@ class SessionMedia:
         self._pool = pool
         self._decode_body = decode_body
         self._sweeping = asyncio.Lock()
+        # Held while files are deleted: nobody may begin to rely on one then.
+        self._deleting = asyncio.Lock()
         # What somebody is about to name, and what was put or named since the sweep in hand began.
         self._held: Counter[str] = Counter()
         self._touched: set[str] = set()
@@ -73,7 +75,7 @@ class SessionMedia:
             require_message_role(role)
             if not is_blob_name(blob):
                 raise SessionRefusedError("a blob is named by 64 lower-case hex digits: what PutMedia answers")
-            with self._hold(blob):
+            async with self._hold(blob):
                 media, layout = await self._sized(blob)
                 block = await self._block(opened.state, role, media, layout, (blob, pre_text, post_text))
                 return await self._writer.commit(opened, block)
@@ -86,9 +88,10 @@ class SessionMedia:
         async with self._sweeping:
             self._touched = set()
             named = await self._named()
-            # What is about to be named stays, and what came meanwhile: the scan may have passed its place already.
-            named |= self._touched | set(self._held)
-            return await self._in_thread(lambda: self._pool.sweep(named, among))
+            async with self._deleting:
+                # What is about to be named stays, and what came meanwhile: the scan may have passed its place already.
+                named |= self._touched | set(self._held)
+                return await self._in_thread(lambda: self._pool.sweep(named, among))
 
     async def erase(self, purged: Sequence[PurgedSession]) -> None:
         """``erasing.Eraser``: deletes what purged sessions alone have shown. Raises StoreUnavailableError."""
@@ -154,10 +157,11 @@ class SessionMedia:
             if isinstance(inner, Block) and inner.kind == BlockKind.IMAGE:
                 yield from named_blobs(inner.payload)
 
-    @contextmanager
-    def _hold(self, blob: str) -> Iterator[None]:
+    @asynccontextmanager
+    async def _hold(self, blob: str) -> AsyncIterator[None]:
         """Keeps a sweep from deleting it until the record that names it is durable."""
-        self._held[blob] += 1
+        async with self._deleting:
+            self._held[blob] += 1
         try:
             yield
         finally:
