@@ -30,6 +30,11 @@ BROWSER_ADVICE = (
     "       On Debian: apt-get install chromium; on macOS: brew install --cask chromium;\n"
     "       elsewhere, set CHROMIUM to the path of the executable"
 )
+MONITORING = ROOT / ".cache" / "prometheus" / "usr" / "bin"
+PROMETHEUS_ADVICE = (
+    "the monitoring tests need prometheus and promtool, and fail without them.\n"
+    "       On Debian: apt-get install prometheus; on macOS: brew install prometheus"
+)
 _MAC_BROWSERS = (
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
@@ -51,6 +56,7 @@ def main(arguments: list[str]) -> int:
         install([name for name in arguments if name != "serve"])
         if "test" in arguments:
             provide_browser()
+            provide_prometheus()
         STAMPS.mkdir(exist_ok=True)
         (STAMPS / arguments[0]).touch()
     except SetupError as error:
@@ -170,6 +176,31 @@ def provide_browser() -> None:
             subprocess.run(command.split(), env=environment, capture_output=True, check=False)
     if find_browser() is None:
         say(BROWSER_ADVICE)
+
+
+def find_prometheus() -> Path | None:
+    """The directory of ``prometheus`` and ``promtool``: unpacked by this script, or the system's."""
+    if all((MONITORING / name).is_file() for name in ("prometheus", "promtool")):
+        return MONITORING
+    found = shutil.which("prometheus"), shutil.which("promtool")
+    return Path(found[0]).parent if found[0] and found[1] else None
+
+
+def provide_prometheus() -> None:
+    """Unpacks Debian's package into the project, which needs no rights and starts no service; elsewhere says what is
+    missing. Its absence fails the monitoring tests and no others."""
+    if find_prometheus() is None and shutil.which("apt-get") and shutil.which("dpkg-deb"):
+        say("fetching Prometheus for the monitoring tests")
+        MONITORING.mkdir(parents=True, exist_ok=True)
+        root = MONITORING.parent.parent
+        if os.geteuid() == 0:
+            subprocess.run(["apt-get", "update", "-qq"], capture_output=True, check=False)
+        subprocess.run(["apt-get", "download", "-qq", "prometheus"], cwd=root, capture_output=True, check=False)
+        for package in root.glob("prometheus_*.deb"):
+            subprocess.run(["dpkg-deb", "-x", str(package), str(root)], capture_output=True, check=False)
+            package.unlink()
+    if find_prometheus() is None:
+        say(PROMETHEUS_ADVICE)
 
 
 class Elapsed:
