@@ -134,9 +134,7 @@ TABLE = [
 ]
 
 # What no transport can do yet. Such a row may be answered by the refusal that says so.
-NOT_YET: frozenset[type[Request]] = frozenset(
-    {requests.Purge, requests.PutMedia, requests.AppendImage, requests.GcMedia, requests.Complete}
-)
+NOT_YET: frozenset[type[Request]] = frozenset({requests.PutMedia, requests.AppendImage, requests.GcMedia})
 
 
 def hold(daemon: LiveDaemon, open_transport: Callable[[LiveDaemon], Transport]) -> Answers:
