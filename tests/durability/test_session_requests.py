@@ -9,7 +9,8 @@ from openai import BadRequestError, OpenAI, RateLimitError
 from tests.fixtures.live_daemon import Calls, LiveDaemon, RefusedError
 from tests.fixtures.tiny_gguf import write_tiny_model
 
-from superfluid.domain.events import PermissionRequest, ToolUse
+from superfluid.domain.events import Generated, PermissionRequest, ToolUse
+from superfluid.domain.reply import Finish
 from superfluid.domain.state import CallState
 from superfluid.native import requests, responses
 
@@ -146,3 +147,29 @@ def test_completion_past_the_deadline_is_expired_on_a_model_that_is_busy(tmp_pat
         done = client.ask(requests.Complete("def ", "return 1", 0, 1))
         assert isinstance(done, responses.Completion)
         assert (len(done.tokens), done.expired) == (1, False)
+
+
+def test_queued_generation_is_cancelled_at_once_while_the_lane_goes_on(tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"step_seconds": 0.01}))
+    with LiveDaemon(tmp_path, script, "--max-batch", "1") as daemon, daemon.client() as running:
+        first, second = running.create(), running.create()
+        running.append(first, "go on and on")
+        running.append(second, "wait")
+        stream = running.stream(first, 100_000)
+        next(stream)
+        with daemon.client() as queued, daemon.client() as canceller:
+            queued.send(requests.Generate(second, 100))
+            # Refused until it is in the queue.
+            while canceller.call(requests.Cancel(second)) != responses.Cancelling():
+                pass
+            last = Generated((), "", 0, Finish.CANCELLED)
+            delta, summary = queued.receive(), queued.receive()
+            assert isinstance(delta, responses.Delta)
+            assert delta.event.body == last
+            assert summary == responses.Generated((delta.event,), 0, Finish.CANCELLED, 0)
+            # The lane was never free: the first one is still at it.
+            assert isinstance(next(stream).body, Generated)
+            canceller.ask(requests.Cancel(first))
+            *_, end = stream
+        assert end.body == last

@@ -56,6 +56,26 @@ async def test_large_item_that_waits_is_not_overtaken_by_small_ones() -> None:
     assert await queue.take() == b"x"
 
 
+async def test_put_now_takes_what_fits_and_never_passes_those_who_wait() -> None:
+    queue = BoundedQueue(2, 100)
+    assert queue.put_now(b"a")
+    assert queue.put_now(b"b")
+    assert not queue.put_now(b"c")
+    waiting = asyncio.create_task(queue.put(b"d"))
+    await settle()
+    queue.take_now()
+    assert not queue.put_now(b"e")
+    await waiting
+    assert [queue.take_now(), queue.take_now(), queue.take_now()] == [b"b", b"d", None]
+
+
+async def test_put_now_into_a_queue_that_has_ended_is_dropped() -> None:
+    queue = BoundedQueue(1, 100)
+    queue.end()
+    assert queue.put_now(b"a")
+    assert queue.take_now() is None
+
+
 async def test_take_from_an_empty_queue_waits_for_an_item() -> None:
     queue = BoundedQueue(2, 100)
     taking = asyncio.create_task(queue.take())

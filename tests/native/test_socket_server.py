@@ -148,6 +148,16 @@ async def test_vanished_client_cancels_its_generation_before_anything_is_written
         await no_clients(server)
 
 
+async def test_client_that_vanishes_with_more_requests_sent_than_are_read_cancels_its_generation(path: Path) -> None:
+    api = ScriptedSessions()
+    async with serving(api, path) as server:
+        client, turn = await generating_client(api, path)
+        await client.send(*[requests.List()] * (2 * connection.MAX_WAITING_REQUESTS))
+        await client.close()
+        await cancelled(turn)
+        await no_clients(server)
+
+
 async def test_half_closed_client_is_served_to_the_end(path: Path) -> None:
     api = ScriptedSessions()
     async with serving(api, path) as server:

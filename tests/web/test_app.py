@@ -149,6 +149,17 @@ async def test_body_over_the_bound_is_refused_with_413_and_an_err() -> None:
         writer.close()
 
 
+async def test_body_as_large_as_a_frame_is_taken() -> None:
+    api = ScriptedSessions()
+    around = b'{"SetLogLevel":{"directive":""}}'
+    directive = "x" * (MAX_FRAME_BYTES - len(around))
+    body = around[:-3] + directive.encode() + around[-3:]
+    async with web_serving(api) as web:
+        response = await raw_request(web.port, "POST", "/web/rpc", RIGHT, body)
+        assert (response.status, response.body) == (200, b'"Ack"')
+        assert len(api.level) == len(directive)
+
+
 async def test_body_far_over_two_mebibytes_is_taken() -> None:
     api = ScriptedSessions()
     async with web_serving(api) as web, httpx.AsyncClient(base_url=f"http://{web.address}") as client:

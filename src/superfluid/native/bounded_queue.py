@@ -27,6 +27,13 @@ class BoundedQueue:
     def queued_bytes(self) -> int:
         return self._bytes
 
+    def put_now(self, item: bytes) -> bool:
+        """``put``, if that need not wait; else false, and nothing is put."""
+        if self._putting.locked() or not (self._is_ended or self._fits(item)):
+            return False
+        self._append(item)
+        return True
+
     async def put(self, item: bytes) -> None:
         """Once the queue has ended, ``item`` is dropped."""
         async with self._putting:
@@ -34,11 +41,7 @@ class BoundedQueue:
             while not self._is_ended and not self._fits(item):
                 self._has_room.clear()
                 await self._has_room.wait()
-            if self._is_ended:
-                return
-            self._items.append(item)
-            self._bytes += len(item)
-            self._changed.set()
+            self._append(item)
 
     async def take(self) -> bytes | None:
         """The next item; ``None`` once the queue has ended and what waited was taken. One taker at a time."""
@@ -68,6 +71,12 @@ class BoundedQueue:
         self._items.clear()
         self._bytes = 0
         self.end()
+
+    def _append(self, item: bytes) -> None:
+        if not self._is_ended:
+            self._items.append(item)
+            self._bytes += len(item)
+            self._changed.set()
 
     def _fits(self, item: bytes) -> bool:
         if not self._items:

@@ -123,10 +123,22 @@ class _Client:
         cutter = FrameCutter()
         while data := await self._reader.read(READ_BYTES):
             for payload in cutter.feed(data):
-                await inbox.put(payload)
+                if not inbox.put_now(payload):
+                    await self._put(inbox, payload)
             # A length over the bound, behind the frames just given, is to end the connection now.
             cutter.feed(b"")
         cutter.finish()
+
+    async def _put(self, inbox: BoundedQueue, payload: bytes) -> None:
+        """Waits for room. The end of the input is not read meanwhile, so a client that goes away is looked for."""
+        putting = asyncio.create_task(inbox.put(payload))
+        try:
+            while not putting.done():
+                await asyncio.wait((putting,), timeout=HANGUP_POLL_SECONDS)
+                if not putting.done() and self._has_hung_up():
+                    self.connection.abandon()
+        finally:
+            putting.cancel()
 
     def _has_hung_up(self) -> bool:
         """Whether the client has closed both directions."""
