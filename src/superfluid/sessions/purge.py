@@ -176,6 +176,7 @@ class SessionPurger:
                 raise SessionBusyError(
                     f"session {row.id}, a child of session {session}, is being dropped: nothing was purged, try again"
                 ) from error
+            # No deadline: a lock is held while one record is made and stored.
             await locks.enter_async_context(opened.lock)
             children.append(await self._child(session, opened))
         return children
