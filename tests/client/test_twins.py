@@ -35,6 +35,7 @@ def test_blocking_method_has_the_parameters_and_the_words_of_its_twin(twin: type
         assert inspect.getdoc(blocking) == inspect.getdoc(method)
         assert inspect.getdoc(blocking), f"{name} has no docstring"
         assert not inspect.iscoroutinefunction(blocking)
+        assert "Async" not in str(inspect.signature(blocking).return_annotation)
 
 
 def test_streams_and_watches_take_the_same_in_both() -> None:

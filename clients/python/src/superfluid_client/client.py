@@ -1,29 +1,13 @@
 """The client of one daemon, over its web listener."""
 
-import functools
 import os
-from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self
+from typing import Self
 
 from superfluid_client.async_client import DEFAULT_TIMEOUT_SECONDS, DEFAULT_URL, AsyncClient
 from superfluid_client.async_session import AsyncSession
-from superfluid_client.blocking import BlockingNetwork, blocking, run
-from superfluid_client.session import Session
-
-P = ParamSpec("P")
-
-
-def _session(
-    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, AsyncSession]],
-) -> Callable[Concatenate["Client", P], Session]:
-    """``blocking`` for methods whose result is a session."""
-
-    @functools.wraps(method)
-    def call(self: "Client", /, *arguments: P.args, **keywords: P.kwargs) -> Session:
-        return Session(self, run(method(self._core, *arguments, **keywords)))
-
-    return call
+from superfluid_client.blocking import BlockingNetwork, blocking
+from superfluid_client.session import Session, blocking_session
 
 
 class Client:
@@ -56,12 +40,12 @@ class Client:
     def timeout_seconds(self) -> float:
         return self._core.timeout_seconds
 
-    session = _session(AsyncClient.session)
-    get = _session(AsyncClient.get)
+    session = blocking_session(AsyncClient.session)
+    get = blocking_session(AsyncClient.get)
 
     def session_of(self, session_id: int) -> Session:
         """As ``get``, without asking whether there is one."""
-        return Session(self, self._core.session_of(session_id))
+        return self._face_of(self._core.session_of(session_id))
 
     session_ids = blocking(AsyncClient.session_ids)
     sessions = blocking(AsyncClient.sessions)
@@ -83,6 +67,9 @@ class Client:
     def close(self) -> None:
         """Closes idle connections. The client goes on working."""
         self._core.close()
+
+    def _face_of(self, core: AsyncSession) -> Session:
+        return Session(self, core)
 
     def __enter__(self) -> Self:
         return self

@@ -1,8 +1,9 @@
 """One session of the daemon, by its id."""
 
 import functools
+import inspect
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from superfluid_client.async_session import DEFAULT_MAX_TOKENS, AsyncSession
 from superfluid_client.async_watch import DEFAULT_PATIENCE_SECONDS
@@ -16,17 +17,30 @@ if TYPE_CHECKING:
     from superfluid_client.client import Client
 
 P = ParamSpec("P")
+Core = TypeVar("Core")
+CoreOf = TypeVar("CoreOf", covariant=True)
 
 
-def _branch(
-    method: Callable[Concatenate[AsyncSession, P], Coroutine[Any, Any, AsyncSession]],
-) -> Callable[Concatenate["Session", P], "Session"]:
-    """``blocking`` for methods whose result is another session."""
+class SessionMaker(Protocol[CoreOf]):
+    """A facade that can show a session of its core's."""
+
+    @property
+    def _core(self) -> CoreOf: ...
+
+    def _face_of(self, core: AsyncSession) -> "Session": ...
+
+
+def blocking_session(
+    method: Callable[Concatenate[Core, P], Coroutine[Any, Any, AsyncSession]],
+) -> Callable[Concatenate[SessionMaker[Core], P], "Session"]:
+    """``blocking`` for methods whose result is a session."""
 
     @functools.wraps(method)
-    def call(self: "Session", /, *arguments: P.args, **keywords: P.kwargs) -> "Session":
-        return Session(self.client, run(method(self._core, *arguments, **keywords)))
+    def call(self: SessionMaker[Core], /, *arguments: P.args, **keywords: P.kwargs) -> "Session":
+        return self._face_of(run(method(self._core, *arguments, **keywords)))
 
+    # For ``help``, which would show the result of the twin.
+    call.__dict__["__signature__"] = inspect.signature(method).replace(return_annotation="Session")
     return call
 
 
@@ -88,11 +102,11 @@ class Session:
     request_permission = blocking(AsyncSession.request_permission)
     respond_permission = blocking(AsyncSession.respond_permission)
 
-    fork = _branch(AsyncSession.fork)
-    fork_after = _branch(AsyncSession.fork_after)
-    edit = _branch(AsyncSession.edit)
-    rebase = _branch(AsyncSession.rebase)
-    trim = _branch(AsyncSession.trim)
+    fork = blocking_session(AsyncSession.fork)
+    fork_after = blocking_session(AsyncSession.fork_after)
+    edit = blocking_session(AsyncSession.edit)
+    rebase = blocking_session(AsyncSession.rebase)
+    trim = blocking_session(AsyncSession.trim)
 
     events = blocking(AsyncSession.events)
     event_count = blocking(AsyncSession.event_count)
@@ -121,3 +135,6 @@ class Session:
     set_qos = blocking(AsyncSession.set_qos)
     pin = blocking(AsyncSession.pin)
     purge = blocking(AsyncSession.purge)
+
+    def _face_of(self, core: AsyncSession) -> "Session":
+        return Session(self.client, core)

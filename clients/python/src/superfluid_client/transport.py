@@ -11,17 +11,9 @@ from collections import deque
 from http import HTTPStatus
 from typing import Any
 
+from superfluid_client.answers import read_json, status_error
 from superfluid_client.credentials import TokenSource
-from superfluid_client.errors import (
-    ConnectionLost,
-    Forbidden,
-    ServerUnreachable,
-    SuperfluidError,
-    Throttled,
-    Unauthorized,
-    UnexpectedReply,
-    refusal,
-)
+from superfluid_client.errors import ConnectionLost, ServerUnreachable, SuperfluidError, UnexpectedReply
 from superfluid_client.http1 import Head, HttpConnection, MalformedHttpError
 from superfluid_client.network import Network
 from superfluid_client.sse import SseDecoder
@@ -33,7 +25,6 @@ _MOST_IDLE_CONNECTIONS = 32
 # A living stream says at least something every 15 s, be it a comment.
 _LONGEST_SILENCE_SECONDS = 60.0
 _LONGEST_HEALTH_SECONDS = 5.0
-_LONGEST_ERROR_CHARACTERS = 200
 
 
 class WebTransport:
@@ -64,7 +55,7 @@ class WebTransport:
             content = await exchange.read()
         finally:
             exchange.close()
-        return _json(content)
+        return read_json(content)
 
     async def open(self, path: str, body: Any, *, timeout_seconds: float, can_repeat: bool) -> "Exchange":
         """Sends ``body`` and returns without waiting for the answer. Raises Unauthorized and ServerUnreachable."""
@@ -228,7 +219,7 @@ class Exchange:
             if head.status != HTTPStatus.OK:
                 content = await _read_all(self._open_connection())
                 self._release()
-                raise _status_error(head, content)
+                raise status_error(head, content)
         return self._open_connection()
 
     async def _receive_head(self) -> Head:
@@ -271,42 +262,3 @@ async def _read_all(connection: HttpConnection) -> bytes:
     while piece := await connection.read_piece():
         content += piece
     return bytes(content)
-
-
-def _status_error(head: Head, content: bytes) -> SuperfluidError:
-    try:
-        body = json.loads(content)
-    except ValueError:
-        body = None
-    message = _error_message(body)
-    text = message or f"HTTP {head.status} {head.reason}: {content[:_LONGEST_ERROR_CHARACTERS]!r}"
-    match head.status:
-        case HTTPStatus.UNAUTHORIZED:
-            return Unauthorized(text)
-        case HTTPStatus.FORBIDDEN:
-            return Forbidden(text)
-        case HTTPStatus.TOO_MANY_REQUESTS:
-            return Throttled(_retry_after_seconds(body, head.headers.get("retry-after")), message)
-    # A request that the daemon cannot read is refused with 400 and a reason.
-    return UnexpectedReply(text) if message is None else refusal(message)
-
-
-def _error_message(body: Any) -> str | None:
-    match body:
-        case {"Err": {"message": str(message)}}:
-            return message
-    return None
-
-
-def _retry_after_seconds(body: Any, header: str | None) -> float:
-    match body:
-        case {"Throttled": {"retry_after_ms": int(milliseconds)}}:
-            return milliseconds / 1000
-    return float(header) if header is not None and header.isdecimal() else 1.0
-
-
-def _json(content: bytes) -> Any:
-    try:
-        return json.loads(content)
-    except ValueError as error:
-        raise UnexpectedReply(f"the answer is no JSON: {content[:_LONGEST_ERROR_CHARACTERS]!r}") from error
