@@ -12,6 +12,7 @@ from superfluid_client import (
     CallState,
     Drop,
     Finish,
+    MediaSweep,
     PermissionPending,
     PurgeMode,
     QosClass,
@@ -24,15 +25,18 @@ from superfluid_client import (
     VersionConflict,
 )
 from tests.client.real_server import RealServer
+from tests.fixtures.images import picture
 
 WEATHER = {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+IMAGE_TOKENS = 20
 SCRIPT = {
     "replies": [
         {"when": "It rains.", "text": "Take an umbrella."},
         {"when": "weather", "text": CALL},
         {"text": "Rhine, Rhône, Po."},
     ],
+    "image_tokens": IMAGE_TOKENS,
 }
 
 
@@ -254,3 +258,17 @@ async def test_real_call_with_a_lease_shows_its_deadline(tmp_path: Path) -> None
         (entry,) = session.ledger()
         assert entry.lease_deadline_unix_ms is not None
         assert entry.lease_deadline_unix_ms > session.events()[-1].ts_unix_ms
+
+
+async def test_real_image_is_kept_shown_and_swept_away(sf: Any) -> None:
+    png = picture(1)
+    session = await done(sf.session())
+    kept = await done(sf.put_media(png, "image/png"))
+    await done(sf.put_media(picture(2), "image/png"))
+    block = await done(session.image(kept, before="What is ", after="?"))
+    assert json.loads(block.fields["payload"])["blob"] == kept
+    assert len(block.span) > IMAGE_TOKENS
+    assert (await done(session.image(png))).kind == "Block"
+    await done(session.user("Name three rivers."))
+    assert (await done(session.generate(64))).text == "Rhine, Rhône, Po."
+    assert await done(sf.gc_media()) == MediaSweep(kept=1, removed=1)

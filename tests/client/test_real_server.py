@@ -1,5 +1,6 @@
 """The client against a real daemon: what each side thinks the other does."""
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -147,6 +148,27 @@ def test_real_loop_left_early_frees_the_session(sf: Client) -> None:
     assert session.last_reply is not None
     assert session.last_reply.finish is Finish.CANCELLED
     assert session.generate(64).text == "Rhine, Rhône, Po."
+
+
+async def test_real_task_cancelled_in_a_stream_frees_the_session(daemon: RealServer) -> None:
+    async with daemon.async_client() as client:
+        session = await client.session()
+        await session.user("Please babble.")
+        has_begun = asyncio.Event()
+
+        async def read() -> None:
+            async for _ in session.stream(5_000):
+                has_begun.set()
+
+        task = asyncio.create_task(read())
+        await has_begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await session.user("Enough. Name three rivers.")
+        assert (await session.generate(64)).text == "Rhine, Rhône, Po."
+        cut = next(message for message in await session.messages() if message.role == "assistant")
+        assert cut.finish is Finish.CANCELLED
 
 
 def test_real_stream_closed_unread_frees_the_session(sf: Client) -> None:
