@@ -22,7 +22,7 @@ from benchmarks.report import markdown
 from benchmarks.samples import Sample
 from benchmarks.scenarios import SCENARIOS
 from benchmarks.servers import running
-from benchmarks.settings import CONTENDERS, BenchSettings, Contender, quick
+from benchmarks.settings import CONTENDERS, BenchSettings, Contender, quick, settings_for
 from superfluid.config import home_directory
 from superfluid.errors import PullError
 from superfluid.models.embedded import fetch_embedded_model
@@ -113,6 +113,7 @@ def measure(
     scenario: str, contender: Contender, settings: BenchSettings, vocabulary: Vocabulary, round_index: int
 ) -> list[Sample]:
     """Starts the contender, measures, stops it. Raises BenchmarkError."""
+    settings = settings_for(scenario, settings)
     if contender == "bare loop":
         measures = bare_loop(scenario, settings)
     else:

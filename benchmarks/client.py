@@ -7,7 +7,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -164,12 +164,15 @@ class ChunkedBody:
         return b"".join(pieces)
 
 
-async def open_stream(address: Address, path: str, body: dict[str, Any], start_count: int = 1) -> EventStream:
+async def open_stream(
+    address: Address, path: str, body: dict[str, Any], start_count: int = 1, *, headers: Mapping[str, str] | None = None
+) -> EventStream:
     """Sends the request on a connection of its own and returns at once."""
     payload = json.dumps(body).encode()
+    more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     head = (
         f"POST {path} HTTP/1.1\r\nHost: {address.host}:{address.port}\r\nContent-Type: application/json\r\n"
-        f"Accept: text/event-stream\r\nConnection: close\r\nContent-Length: {len(payload)}\r\n\r\n"
+        f"{more}Accept: text/event-stream\r\nConnection: close\r\nContent-Length: {len(payload)}\r\n\r\n"
     )
     loop = asyncio.get_running_loop()
     _, stream = await loop.create_connection(

@@ -1,9 +1,8 @@
-"""The five comparisons, each as a function that loads one running server and returns what it measured as
+"""The comparisons, each as a function that loads one running server and returns what it measured as
 ``(case, metric, value)``. What each one is good for and how it counts is in METHODOLOGY.md.
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from benchmarks.client import (
@@ -15,20 +14,15 @@ from benchmarks.client import (
     open_stream,
     run,
 )
+from benchmarks.crowds import chat_behind_agents, hang_up, herd, overcommit, returning
+from benchmarks.measure import Measure, Scenario, user
 from benchmarks.process_usage import cpu_seconds, resident_bytes
 from benchmarks.prompts import Vocabulary, chat_prefix
 from benchmarks.servers import CHAT_PATH, RunningServer
 from benchmarks.settings import GREEDY, SAMPLED, BenchSettings
 
-Measure = tuple[str, str, float]
-Scenario = Callable[[RunningServer, BenchSettings, Vocabulary, int], list[Measure]]
-
 STREAMS_BEFORE_GAP_TOKENS = 8
 FOLLOW_UP = "And what comes after that?"
-
-
-def user(text: str) -> dict[str, str]:
-    return {"role": "user", "content": text}
 
 
 def decode_greedy(
@@ -180,6 +174,11 @@ SCENARIOS: dict[str, Scenario] = {
     "shared-prefix": shared_prefix,
     "longest-gap": longest_gap,
     "daemon": daemon_cost,
+    "chat-behind-agents": chat_behind_agents,
+    "herd": herd,
+    "returning": returning,
+    "overcommit": overcommit,
+    "hang-up": hang_up,
 }
 
 

@@ -27,6 +27,10 @@ _PREFILL_SERIES = {
     "superfluid": "superfluid_prefill_tokens_total",
     "llama-server": "llamacpp:prompt_tokens_total",
 }
+_LANES_SERIES = {
+    "superfluid": "superfluid_lanes_active",
+    "llama-server": "llamacpp:requests_processing",
+}
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,14 @@ class RunningServer:
 
     def prefilled_tokens(self) -> float | None:
         """Prompt tokens that the engine has run since the start, or None if the server does not tell."""
-        series = _PREFILL_SERIES.get(self.contender)
+        return self._metric(_PREFILL_SERIES)
+
+    def active_lanes(self) -> float | None:
+        """Lanes with a request, or None if the server does not tell."""
+        return self._metric(_LANES_SERIES)
+
+    def _metric(self, names: dict[str, str]) -> float | None:
+        series = names.get(self.contender)
         if series is None:
             return None
         page = _get(self.address, "/metrics")

@@ -1,6 +1,6 @@
 """What a benchmark run is made with: the same numbers for every contender."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +28,11 @@ class BenchSettings:
     shared_prefix_tokens: int = 1000
     long_prompt_tokens: int = 1500
     daemon_tokens: int = 200
+    agent_tokens: int = 64
+    crowd_clients: int = 32
+    crowd_tokens: int = 64
+    returning_conversations: int = 8
+    returning_turns: int = 3
 
 
 def quick(settings: BenchSettings) -> BenchSettings:
@@ -42,4 +47,18 @@ def quick(settings: BenchSettings) -> BenchSettings:
         decode_tokens=32,
         conversations_per_round=1,
         daemon_tokens=64,
+        agent_tokens=32,
+        crowd_tokens=32,
+        returning_turns=2,
     )
+
+
+def settings_for(scenario: str, settings: BenchSettings) -> BenchSettings:
+    """Two scenarios need a server of another size: few lanes for those who return, less KV for a crowd to outgrow."""
+    match scenario:
+        case "returning":
+            return replace(settings, lanes=2)
+        case "overcommit":
+            return replace(settings, window_tokens=settings.window_tokens // 4)
+        case _:
+            return settings

@@ -88,3 +88,12 @@ async def test_headers_that_the_operator_has_switched_off_are_not_read() -> None
     front = _front(has_headers=False, default=QosClass.COMPLETION)
     (request,) = await _started(front, {"x-superfluid-qos": "urgent", "x-superfluid-batch-invariant": "true"})
     assert (request.qos, request.is_batch_invariant) == (QosClass.COMPLETION, False)
+
+
+@pytest.mark.parametrize(("path", "is_checked"), [("/v1/models", True), ("/props", True), ("/health", False)])
+async def test_pages_that_name_the_models_check_the_headers_too(path: str, is_checked: bool) -> None:
+    async with _front().client() as client:
+        good = await client.get(path, headers={"x-superfluid-qos": "agent"})
+        bad = await client.get(path, headers={"x-superfluid-qos": "urgent"})
+    assert good.status_code == 200
+    assert bad.status_code == (400 if is_checked else 200)

@@ -56,6 +56,7 @@ def test_slowed_classes_with_nobody_else_there_get_their_share_and_the_engine_re
 
 def test_pauses_are_not_so_short_that_planning_them_is_work() -> None:
     shadow, _ = decoding(*SLOWED)
+    shadow.step()
     shadow.scheduler.set_background_rate(1000)
     assert min(pause for _ in range(30) if (pause := shadow.step().pause_seconds)) >= MIN_PAUSE_SECONDS
 

@@ -104,7 +104,10 @@ def test_prompt_passed_by_younger_ones_only_is_starved_in_the_end() -> None:
 
 def test_prompt_behind_an_older_one_has_no_claim() -> None:
     chooser = _chooser([Prompt(rest=500), Prompt(rest=900, passed_ticks=5.0)])
-    chooser.completed_chunk(chooser.lanes[0], ticks=3.0, is_cut=False)
+    chunk = chooser.choose(0.0).chunk
+    assert chunk is not None
+    assert chunk.lane == 0
+    chooser.completed_chunk(chunk, 1.2, is_cut=False)
     sequence = chooser.lanes[1].sequence
     assert sequence is not None
     assert sequence.passed_ticks == 0.0
@@ -144,6 +147,24 @@ def test_length_of_a_first_chunk_is_small() -> None:
     chunk = chooser.choose(0.0).chunk
     assert chunk is not None
     assert chunk.length == FIRST_CHUNK_TOKENS
+
+
+def test_short_prompts_share_the_turn_that_a_long_one_would_take() -> None:
+    """Each in a tick of its own, so that what arrives is heard in between; then the reply is due again."""
+    shadow = Shadow(make_settings(lanes=8, window_tokens=8000))
+    shadow.submit(make_job(text(1, 40), max_tokens=5000))
+    shadow.submit(make_job(text(2, 800), max_tokens=1))
+    shadow.run_until(lambda: len(shadow.finishes) == 1)
+    shadow.step()
+    for seed in range(10, 17):
+        shadow.submit(make_job(text(seed, 20), max_tokens=1))
+    chunks = []
+    while (chunk := shadow.step().chunk) is not None:
+        chunks.append(chunk.length)
+    room = int((0.4 - 0.01) / 0.008)
+    assert chunks == [20, 20]
+    assert room - sum(chunks) < MIN_CHUNK_TOKENS
+    assert shadow.plans[-1].decodes
 
 
 # ---- decode steps
@@ -222,6 +243,19 @@ def test_chunk_of_a_job_that_runs_alone_yields_to_nobody() -> None:
     chunk = shadow.step().chunk
     assert chunk is not None
     assert chunk.yields_to == ()
+
+
+def test_chunk_that_was_cut_leaves_its_turn_to_whom_it_was_cut_for() -> None:
+    shadow = Shadow(make_settings(window_tokens=8000))
+    shadow.submit(make_job(text(1, 40), max_tokens=5000))
+    agent = shadow.submit(make_job(text(2, 3000)))
+    shadow.run_until(lambda: shadow.prefilled > 200 and shadow.plans[-1].chunk is None)
+    shadow.cuts[agent] = 8
+    assert shadow.step().chunk is not None
+    chat = shadow.submit(make_job(text(3, 30), qos=INTERACTIVE))
+    chunk = shadow.step().chunk
+    assert chunk is not None
+    assert (chunk.job_id, chunk.length) == (chat, 30)
 
 
 @pytest.mark.parametrize("kept", [0, 64])

@@ -23,6 +23,7 @@ from superfluid.http.guards import Authenticator, BrowserGuard
 from superfluid.http.openai import ChatDialect
 from superfluid.http.openai_completions import CompletionsDialect
 from superfluid.http.pages import MethodTable, MetricsPage, Pages, StatusSource
+from superfluid.http.qos import with_checked_headers
 from superfluid.http.responses import send_error
 from superfluid.http.status import SessionOf
 from superfluid.sessions.interface import ModelDirectory
@@ -81,12 +82,12 @@ def _router(pages: Pages, context: GenerationContext) -> Router:
         "/health": {"GET": pages.health},
         "/metrics": {"GET": pages.metrics},
         "/v1/metrics": {"GET": pages.metrics},
-        "/props": {"GET": pages.props},
+        "/props": {"GET": with_checked_headers(pages.props, context.qos)},
         "/slots": {"GET": pages.slots},
         "/slots/{slot}/save": {"POST": pages.retired_slots},
         "/slots/{slot}/restore": {"POST": pages.retired_slots},
-        "/v1/models": {"GET": pages.list_models},
-        "/v1/models/{model:path}": {"GET": pages.show_model},
+        "/v1/models": {"GET": with_checked_headers(pages.list_models, context.qos)},
+        "/v1/models/{model:path}": {"GET": with_checked_headers(pages.show_model, context.qos)},
         **{path: {"POST": GenerationEndpoint(dialect, context)} for path, dialect in GENERATING_ROUTES.items()},
     }
     routes = [Route(path, MethodTable(handlers)) for path, handlers in tables.items()]

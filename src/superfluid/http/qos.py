@@ -1,7 +1,7 @@
 """The scheduling class of an HTTP request: what its headers ask for and what they may ask. Pure; in the daemon."""
 
 import msgspec
-from starlette.types import Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from superfluid.config import HttpQosConfig
 from superfluid.domain.request import GenerationRequest, QosClass
@@ -29,6 +29,17 @@ def requested_qos(scope: Scope, config: HttpQosConfig) -> RequestedQos:
     if not config.has_headers:
         return RequestedQos(config.default, is_batch_invariant=False)
     return RequestedQos(_class(scope, config.default), is_batch_invariant=_is_batch_invariant(scope, config))
+
+
+def with_checked_headers(page: ASGIApp, config: HttpQosConfig) -> ASGIApp:
+    """``page``, for which the headers mean nothing, refusing those that would be refused elsewhere: a client that asks
+    for the models first learns at once that its class is none."""
+
+    async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
+        requested_qos(scope, config)
+        await page(scope, receive, send)
+
+    return endpoint
 
 
 def _class(scope: Scope, default: QosClass) -> QosClass:

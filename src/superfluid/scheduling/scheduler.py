@@ -230,8 +230,7 @@ class Scheduler:
     def _complete_chunk(self, plan: StepPlan, outcome: StepOutcome) -> None:
         if plan.chunk is None:
             return
-        ticks = outcome.chunk_seconds / self._settings.rules.tick_target_seconds
-        self._work.completed_chunk(self._running[plan.chunk.job_id], ticks, is_cut=outcome.is_chunk_cut)
+        self._work.completed_chunk(plan.chunk, outcome.chunk_seconds, is_cut=outcome.is_chunk_cut)
         if not outcome.chunk_completed:
             return
         lane = self._running[plan.chunk.job_id]

@@ -6,7 +6,7 @@ from typing import Final
 
 from superfluid.domain.scheduling import SchedulingRules
 from superfluid.scheduling.plan import Chunk, DecodeLane
-from superfluid.scheduling.rates import Rates
+from superfluid.scheduling.rates import MIN_CHUNK_TOKENS, Rates
 from superfluid.scheduling.sequence import Lane, Sequence
 from superfluid.scheduling.statistics import SchedulerCounters
 
@@ -42,36 +42,51 @@ class WorkChooser:
     counters: SchedulerCounters
     can_cut_chunks: bool
     background_divisor: int = 1
-    _is_chunk_due: bool = field(default=True, init=False)
+    _is_prompts_turn: bool = field(default=True, init=False)
+    _room_tokens: int | None = field(default=None, init=False)
+    """What is left of the prompts' turn; ``None`` before its first chunk."""
     _turn: int = field(default=0, init=False)
+    """Decode steps, those left out included."""
 
     def choose(self, now: float) -> Work:
-        """While there is both to do they take turns; a prompt gets the turns that no decoding lane may use."""
+        """While there is both to do, prompts and replies take turns. The prompts' turn has room for several short ones,
+        one a tick; a turn that no reply may use is theirs too."""
         prefilling = [lane for lane in self.lanes if lane.is_prefilling]
         decoding = [lane for lane in self.lanes if lane.is_decoding]
         budget = self._budget(decoding)
-        if prefilling and self._is_chunk_due:
-            self._is_chunk_due = False
-            return Work(chunk=self._chunk(prefilling, budget, now), chunk_budget_tokens=budget)
+        if not decoding:
+            self._is_prompts_turn, self._room_tokens = True, None
+        if prefilling and self._is_prompts_turn:
+            room = budget if self._room_tokens is None else min(budget, self._room_tokens)
+            chunk = self._chunk(prefilling, room, now)
+            self._leave_room(0 if chunk.is_image else room - chunk.length)
+            return Work(chunk=chunk, chunk_budget_tokens=budget)
         self._turn += 1
         rows = self._rows(decoding)
         if rows:
-            self._is_chunk_due = True
+            self._is_prompts_turn, self._room_tokens = True, None
             return Work(tuple([lane.decode for lane in rows if lane.decode is not None]), chunk_budget_tokens=budget)
         if prefilling:
             return Work(chunk=self._chunk(prefilling, budget, now), chunk_budget_tokens=budget)
         return Work(chunk_budget_tokens=budget, pause_seconds=self._pause(decoding) if decoding else 0.0)
 
-    def completed_chunk(self, lane: Lane, ticks: float, *, is_cut: bool) -> None:
-        """``lane``'s prompt was read for ``ticks``: those it has passed have waited as long."""
-        served = lane.sequence
-        assert served is not None
+    def completed_chunk(self, chunk: Chunk, seconds: float, *, is_cut: bool) -> None:
+        """Prompts that were passed by an older one have no claim, those passed by a younger one have waited. What a
+        chunk that was cut short has left of its turn is for whom it was cut."""
+        served = _sequence(self.lanes[chunk.lane])
         served.is_cut_short = is_cut
+        ticks = seconds / self.rules.tick_target_seconds
         for other in self.lanes:
             sequence = other.sequence
-            if sequence is None or not other.is_prefilling:
-                continue
-            sequence.passed_ticks = sequence.passed_ticks + ticks if sequence.order < served.order else 0.0
+            if sequence is not None and other.is_prefilling:
+                sequence.passed_ticks = sequence.passed_ticks + ticks if sequence.order < served.order else 0.0
+        if is_cut and self._room_tokens is not None:
+            spent = ceil(seconds / self.rates.prefill_seconds_per_token) if seconds else 0
+            self._leave_room(self._room_tokens + max(0, chunk.length - spent))
+
+    def _leave_room(self, tokens: int) -> None:
+        self._room_tokens = tokens
+        self._is_prompts_turn = tokens >= MIN_CHUNK_TOKENS
 
     # ---- decode steps
 
