@@ -13,6 +13,7 @@ import struct
 import sys
 import tempfile
 import time
+from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -150,6 +151,14 @@ class IdleBackend:
         raise NotImplementedError
 
     def cancel(self, job_id: int) -> None: ...
+
+    def parked_tokens(self, session: int) -> int:
+        return 0
+
+    def parked_prefix(self, tokens: "array[int]") -> int:
+        return 0
+
+    async def forget(self, sessions: Sequence[int]) -> None: ...
 
 
 def build(path: Path) -> tuple[SqliteStore, SessionLog, Sessions, IdleBackend]:

@@ -21,6 +21,8 @@ DEFAULT_HTTP_HOST = "127.0.0.1"
 DEFAULT_HTTP_PORT = 8453
 DEFAULT_HUB_ENDPOINT = "https://huggingface.co"
 MAX_BODY_BYTES = 104_857_600
+DEFAULT_PARK_BUDGET_BYTES = 20 << 30
+DEFAULT_PREFIX_BUDGET_BYTES = 10 << 30
 
 
 class Secret:
@@ -118,6 +120,8 @@ class SessionsConfig(Struct, frozen=True, kw_only=True):
     transport's address. Replies to requests that named no session are written every ``http_commit_seconds``, since
     their clients see them ahead of that anyway; ``http_ttl_seconds`` and ``budget_bytes`` bound what is kept of them.
     ``tool_lease_ms`` is the time that each tool call has for its result; 0 is for ever.
+    ``is_parked``: the state behind a finished turn is kept on the disk too, up to ``park_budget_bytes`` (``None``: no
+    bound). ``prefix_budget_bytes`` bounds the states of requests that named no session; 0 keeps none.
     """
 
     directory: Path | None = None
@@ -128,6 +132,9 @@ class SessionsConfig(Struct, frozen=True, kw_only=True):
     http_ttl_seconds: float | None = None
     budget_bytes: int | None = None
     tool_lease_ms: int = 0
+    is_parked: bool = True
+    park_budget_bytes: int | None = DEFAULT_PARK_BUDGET_BYTES
+    prefix_budget_bytes: int = DEFAULT_PREFIX_BUDGET_BYTES
 
 
 class LogConfig(Struct, frozen=True, kw_only=True):

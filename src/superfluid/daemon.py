@@ -191,6 +191,7 @@ class _Daemon:
         settings = engine_settings(
             config.model,
             file,
+            config.sessions,
             is_traced=tracer is not None and tracer.wants_ticks,
             media_directory=None if self._sessions is None else self._sessions.media_path,
         )

@@ -2,12 +2,13 @@
 
 import os
 
-from superfluid.config import ModelConfig
+from superfluid.config import ModelConfig, SessionsConfig
 from superfluid.models.source import ModelFile
-from superfluid.worker.protocol import EngineSettings
+from superfluid.worker.protocol import EngineSettings, KvFileSettings
 
 _MAX_HOST_CACHE_BYTES = 8 << 30
 _HOST_CACHE_SHARE = 0.4
+KV_DIRECTORY = "kv"
 
 
 def uses_fake_engine(config: ModelConfig) -> bool:
@@ -15,10 +16,15 @@ def uses_fake_engine(config: ModelConfig) -> bool:
 
 
 def engine_settings(
-    config: ModelConfig, file: ModelFile | None, *, is_traced: bool = False, media_directory: str | None = None
+    config: ModelConfig,
+    file: ModelFile | None,
+    sessions: SessionsConfig | None = None,
+    *,
+    is_traced: bool = False,
+    media_directory: str | None = None,
 ) -> EngineSettings:
-    """``file`` is ``None`` for the fake engine. ``is_traced``: every tick is told, for a span of its own.
-    ``media_directory`` is where sessions' images lie."""
+    """``file`` is ``None`` for the fake engine. KV files are kept beside the sessions, if those are kept.
+    ``is_traced``: every tick is told, for a span of its own. ``media_directory`` is where sessions' images lie."""
     projector = None if file is None else file.projector
     host_cache = config.host_cache_bytes
     return EngineSettings(
@@ -40,6 +46,17 @@ def engine_settings(
         projector_type="" if projector is None else projector.encoder,
         is_projector_optional=projector is not None and not projector.is_named,
         media_directory=media_directory,
+        kv_files=None if sessions is None else _kv_file_settings(sessions),
+    )
+
+
+def _kv_file_settings(config: SessionsConfig) -> KvFileSettings | None:
+    if config.directory is None:
+        return None
+    return KvFileSettings(
+        directory=str(config.directory / KV_DIRECTORY),
+        park_bytes=config.park_budget_bytes if config.is_parked else 0,
+        request_bytes=config.prefix_budget_bytes,
     )
 
 

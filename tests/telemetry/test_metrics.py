@@ -42,6 +42,12 @@ STATISTICS = ModelStatistics(
     host_cache_entries=0,
     tick_wall_seconds=0.1,
     first_token=DurationHistogram(BOUNDS, (1, 0, 0, 2, *[0] * 9, 1), 41.0805),
+    parks_total=12,
+    resumes_total=13,
+    park_skips_total=14,
+    kv_files_damaged_total=15,
+    kv_files=16,
+    kv_file_bytes=17,
 )
 SCALARS = {
     "superfluid_ticks_total": ("counter", 12_345_678),
@@ -51,10 +57,15 @@ SCALARS = {
     "superfluid_cold_admissions_total": ("counter", 5),
     "superfluid_preemptions_total": ("counter", 2),
     "superfluid_starvation_grants_total": ("counter", 9),
+    "superfluid_resumes_total": ("counter", 13),
+    "superfluid_park_skips_total": ("counter", 14),
+    "superfluid_kv_files_damaged_total": ("counter", 15),
     "superfluid_worker_respawns_total": ("counter", 1),
     "superfluid_lanes_active": ("gauge", 8),
     "superfluid_pool_blocks_used": ("gauge", 9),
     "superfluid_pool_blocks_total": ("gauge", 10),
+    "superfluid_kv_files": ("gauge", 16),
+    "superfluid_kv_file_bytes": ("gauge", 17),
     "superfluid_prefill_budget_tokens": ("gauge", 11),
     "superfluid_decode_grant_tokens": ("gauge", 1),
     "superfluid_telemetry_dropped_total": ("counter", 6),
@@ -85,6 +96,12 @@ def test_every_family_has_help_and_type_and_parses() -> None:
     names = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
     assert len(set(names)) == len(names) == text.count("# HELP")
     assert set(names) == {*SCALARS, *LABELLED}
+
+
+def test_parks_have_both_encodings() -> None:
+    lines = page().splitlines()
+    assert 'superfluid_parks_total{encoding="lossless"} 12' in lines
+    assert 'superfluid_parks_total{encoding="lossy"} 0' in lines
 
 
 @pytest.mark.parametrize(("name", "kind", "value"), [(name, *rest) for name, rest in SCALARS.items()])

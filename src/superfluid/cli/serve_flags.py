@@ -253,6 +253,32 @@ def _session_flags() -> list[click.Parameter]:
             help="How long a tool call of a session waits for its result; 0 is for ever.",
             rule="At least 0. The deadline is recorded with the call, so it survives a restart.",
         ),
+        Flag(
+            ["--park/--no-park", "is_parking"],
+            panel=SESSIONS,
+            default=None,
+            default_text="on",
+            help="Keep the state behind a session's last turn on the disk, so that it goes on at once after a restart.",
+            rule="Off deletes those that are there. Not with `--no-sessions`.",
+        ),
+        Flag(
+            ["--park-budget-gb"],
+            panel=SESSIONS,
+            type=float,
+            metavar="N",
+            default_text="20",
+            help="Space for the states of sessions; the least recently used go first.",
+            rule="GiB, at least 0; 0 sets no bound. 1 GiB of the disk is left free in any case.",
+        ),
+        Flag(
+            ["--prefix-disk-gb"],
+            panel=SESSIONS,
+            type=float,
+            metavar="N",
+            default_text="10",
+            help="Space for the states behind requests that named no session, beside that for sessions.",
+            rule="GiB, at least 0; 0 keeps none and deletes those that are there. Not with `--no-sessions`.",
+        ),
     ]
 
 

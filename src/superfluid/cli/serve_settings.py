@@ -11,6 +11,8 @@ from superfluid.cli.scheduling_settings import http_qos, scheduling_rules
 from superfluid.config import (
     DEFAULT_HTTP_HOST,
     DEFAULT_HTTP_PORT,
+    DEFAULT_PARK_BUDGET_BYTES,
+    DEFAULT_PREFIX_BUDGET_BYTES,
     CompletionConfig,
     FlashAttention,
     GenerationConfig,
@@ -120,6 +122,9 @@ class ServeFlags:
     completion_rate: float = 10.0
     completion_burst: int = 20
     completion_deadline_ms: int = 0
+    is_parking: bool | None = None
+    park_budget_gb: float | None = None
+    prefix_disk_gb: float | None = None
 
 
 def build_serve_config(
@@ -273,8 +278,7 @@ def _host_cache_bytes(text: str) -> int | None:
         gigabytes = float(text)
     except ValueError:
         raise UsageError(f"--host-cache-gb must be a number or auto, got {text!r}", param="--host-cache-gb") from None
-    require_range("--host-cache-gb", gigabytes, 0, 1_000_000)
-    return round(gigabytes * 2**30)
+    return _gibibytes("--host-cache-gb", gigabytes, 0)
 
 
 def _generation_config(flags: ServeFlags) -> GenerationConfig:
@@ -341,10 +345,17 @@ def _sessions_config(flags: ServeFlags, home: Path, environment: Mapping[str, st
     if flags.has_no_sessions:
         if flags.sessions_directory or flags.socket or flags.web:
             raise UsageError("--no-sessions contradicts --sessions, --socket and --web", param="--no-sessions")
+        if flags.is_parking or flags.park_budget_gb is not None or flags.prefix_disk_gb:
+            raise UsageError(
+                "--no-sessions keeps nothing on the disk: not with --park, --park-budget-gb and --prefix-disk-gb",
+                param="--no-sessions",
+            )
         return SessionsConfig()
     for flag, value in (("--http-session-ttl", flags.http_session_ttl), ("--store-budget-gb", flags.store_budget_gb)):
         if value is not None and not 0 < value < 1e12:
             raise UsageError(f"{flag} must be above 0, got {value:g}", param=flag)
+    if flags.is_parking is False and flags.park_budget_gb is not None:
+        raise UsageError("--park-budget-gb has no effect with --no-park", param="--park-budget-gb")
     require_range("--http-commit-ms", flags.http_commit_ms, 0, 10_000)
     require_range("--tool-lease-ms", flags.tool_lease_ms, 0, MAX_TOOL_LEASE_MS)
     if flags.web_origins and not flags.web:
@@ -358,7 +369,17 @@ def _sessions_config(flags: ServeFlags, home: Path, environment: Mapping[str, st
         http_ttl_seconds=flags.http_session_ttl,
         budget_bytes=None if flags.store_budget_gb is None else round(flags.store_budget_gb * 2**30),
         tool_lease_ms=flags.tool_lease_ms,
+        is_parked=flags.is_parking is not False,
+        park_budget_bytes=_gibibytes("--park-budget-gb", flags.park_budget_gb, DEFAULT_PARK_BUDGET_BYTES) or None,
+        prefix_budget_bytes=_gibibytes("--prefix-disk-gb", flags.prefix_disk_gb, DEFAULT_PREFIX_BUDGET_BYTES),
     )
+
+
+def _gibibytes(flag: str, value: float | None, default: int) -> int:
+    if value is None:
+        return default
+    require_range(flag, value, 0, 1_000_000)
+    return round(value * 2**30)
 
 
 def _socket_path(given: Path | None, home: Path, environment: Mapping[str, str]) -> Path:

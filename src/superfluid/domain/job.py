@@ -1,9 +1,20 @@
 """One generation as the worker sees it: token ids and numbers, no text. Crosses the process boundary."""
 
+import enum
+
 from msgspec import Struct
 
 from superfluid.domain.media import ImageRun
 from superfluid.domain.request import QosClass, SamplingParams
+
+
+class ParkKind(enum.IntEnum):
+    """What a job's KV state may be written to the disk as when the job is over: nothing, its session's park, or the
+    prefix of a conversation that a request brought along. Each kind has a budget of its own."""
+
+    NONE = 0
+    SESSION = 1
+    REQUEST = 2
 
 
 class Job(Struct, frozen=True, kw_only=True, array_like=True):
@@ -15,7 +26,8 @@ class Job(Struct, frozen=True, kw_only=True, array_like=True):
     In the places of an image ``tokens`` has ids of the image (``domain.media.image_ids``), which are negative;
     ``images`` says in order which image is where.
     A resubmission is not counted as a new request. A ``is_batch_invariant`` job runs alone, whatever else waits.
-    ``session`` is named in the worker's logs; 0 for a request that has none (yet).
+    ``session`` is the one that the tokens are stored in, 0 if there is none: the worker's logs name it, and what is
+    kept of the tokens is erased with it.
     """
 
     job_id: int
@@ -30,3 +42,4 @@ class Job(Struct, frozen=True, kw_only=True, array_like=True):
     images: list[ImageRun] = []
     is_batch_invariant: bool = False
     session: int = 0
+    park: ParkKind = ParkKind.NONE

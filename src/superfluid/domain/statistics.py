@@ -57,7 +57,9 @@ class ModelStatistics(Struct, frozen=True, kw_only=True):
     """Counters (``*_total``) only rise, over all workers the model has had; the rest is as of the last tick.
 
     ``queue_depth`` has one entry per ``QosClass``. ``failures`` counts those since the last tick that did something.
-    ``decode_grant_tokens`` is what one lane may get in a tick.
+    ``decode_grant_tokens`` is what one lane may get in a tick. ``parks_total`` states were written to KV files,
+    ``park_skips_total`` were lost before they could be; ``resumes_total`` jobs went on from one. ``kv_files`` are those
+    of use to the model, ``kv_file_bytes`` is the size of all.
     """
 
     is_ready: bool
@@ -88,6 +90,12 @@ class ModelStatistics(Struct, frozen=True, kw_only=True):
     tick: TickStatus = TickStatus()
     rates: EngineRates = EngineRates()
     first_token_last_seconds: float = 0.0
+    parks_total: int = 0
+    resumes_total: int = 0
+    park_skips_total: int = 0
+    kv_files_damaged_total: int = 0
+    kv_files: int = 0
+    kv_file_bytes: int = 0
 
 
 class SessionStatistics(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,16 @@
 
 from superfluid.domain.state import ToolCallEntry
 from superfluid.native import responses
-from superfluid.native.responses import Cold, Inspection, LedgerEntry, Resident, SessionSummary
+from superfluid.native.responses import (
+    Cold,
+    Inspection,
+    LedgerEntry,
+    Parked,
+    ParkEncoding,
+    Resident,
+    SessionSummary,
+    Tier,
+)
 from superfluid.sessions.session_api import Inspected
 from superfluid.store.interface import SessionRow
 
@@ -67,10 +76,16 @@ def inspection_of(inspected: Inspected) -> responses.Inspected:
             pin_deadline_unix_ms=state.pin_deadline_unix_ms,
             behavior_fingerprint=state.fingerprint,
             open_tool_calls=tool_calls_of(state.open_calls),
-            tier=Resident() if inspected.is_generating else Cold(),
+            tier=_tier(inspected),
             tokens=tuple(state.tokens),
             events=tuple(inspected.events),
             wal_version=LOG_FORMAT,
             store_id=inspected.store_id,
         )
     )
+
+
+def _tier(inspected: Inspected) -> Tier:
+    if inspected.is_generating:
+        return Resident()
+    return Parked(inspected.parked_tokens, ParkEncoding.LOSSLESS) if inspected.parked_tokens else Cold()

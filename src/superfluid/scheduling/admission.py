@@ -81,6 +81,8 @@ class Admission:
         for candidate in self.queue.candidates(now, closed):
             sequence = candidate.sequence
             qos = sequence.job.qos
+            if sequence.awaited_file is not None:
+                continue
             if self._is_capped(qos):
                 closed.add(qos)
             elif sequence.job.is_batch_invariant:
@@ -212,13 +214,17 @@ class Admission:
         self.queue.remove(sequence.job_id)
         sequence.progress_tick = tick
         sequence.leader = None
+        if sequence.held_entry is not None:
+            self._index.release(sequence.held_entry)
+            sequence.held_entry = None
         seed.lane.place(sequence, seed.keep, tick)
 
     def _save(self, lane: Lane, moves: Moves, tick: int) -> HostEntry:
         """One save serves all who follow in the same plan."""
         entry = moves.entries_by_lane.get(lane.index)
         if entry is None:
-            entry = self._index.add(lane.held, tick, is_transient=not self._chooser.can_last(lane.length))
+            is_transient = not self._chooser.can_last(lane.length)
+            entry = self._index.add(lane.held, tick, is_transient=is_transient, owner=lane.owner)
             moves.entries_by_lane[lane.index] = entry
             moves.save_list.append(SaveLane(lane.index, entry.entry_id, lane.length))
         return entry

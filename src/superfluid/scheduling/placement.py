@@ -72,18 +72,18 @@ class SeedChooser:
         coming = 0
         for lane in self._lanes:
             if lane.placed_tick != tick:
-                keep = self._usable(sequence, common_prefix(lane.held, sequence.stream), lane.length)
+                keep = self.usable_tokens(sequence, common_prefix(lane.held, sequence.stream), lane.length)
                 if keep:
                     lanes.append((lane, keep))
             other = lane.sequence
             if other is not None and other.job.qos <= sequence.job.qos and self._rules.can_truncate:
                 match = common_prefix(other.stream, sequence.stream)
-                keep = self._usable(sequence, match, match)
+                keep = self.usable_tokens(sequence, match, match)
                 if keep > coming and other.job_id != sequence.refused_leader:
                     leader, coming = other, keep
         matches = self._index.matches(sequence.stream)
         entries = tuple(
-            (entry, keep) for entry, match in matches if (keep := self._usable(sequence, match, entry.length))
+            (entry, keep) for entry, match in matches if (keep := self.usable_tokens(sequence, match, entry.length))
         )
         return Survey(tuple(lanes), entries, leader, coming)
 
@@ -132,7 +132,9 @@ class SeedChooser:
                 move = self._save_seconds(lane.length) + self._restore_seconds(lane.length)
                 yield begin(target, keep, clearing[target.index] + move, source=lane)
 
-    def _usable(self, sequence: Sequence, match: int, held: int) -> int:
+    def usable_tokens(self, sequence: Sequence, match: int, held: int) -> int:
+        """How much of a state of ``held`` tokens, of which ``match`` are the job's, it may begin with; 0 if it is not
+        worth the trouble."""
         if match < MIN_MATCH_TOKENS:
             return 0
         keep = sequence.usable_tokens(match)

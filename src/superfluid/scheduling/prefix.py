@@ -16,13 +16,16 @@ _LOOKED_AT: Final = 16
 @dataclass(slots=True, eq=False)
 class HostEntry:
     """A lane's state in host memory. ``size_bytes`` is 0 until the executor has reported it. A transient entry hands a
-    prefix from lane to lane where nothing may stay in host memory; it lives for one plan."""
+    prefix from lane to lane where nothing may stay in host memory; it lives for one plan, or as long as a queued job
+    holds it. ``owner`` is the session whose tokens they are."""
 
     entry_id: int
     tokens: Tokens
     last_used_tick: int
     is_transient: bool
     size_bytes: int = 0
+    owner: int | None = None
+    holders: int = 0
 
     @property
     def length(self) -> int:
@@ -54,9 +57,9 @@ class PrefixIndex:
     def size_bytes(self) -> int:
         return self._size_bytes
 
-    def add(self, tokens: Tokens, tick: int, *, is_transient: bool) -> HostEntry:
+    def add(self, tokens: Tokens, tick: int, *, is_transient: bool, owner: int | None = None) -> HostEntry:
         """Promises an entry for ``tokens`` (copied); it counts as there from now on."""
-        entry = HostEntry(self._next_id, tokens.copy(), tick, is_transient)
+        entry = HostEntry(self._next_id, tokens.copy(), tick, is_transient, owner=owner)
         self._next_id += 1
         self._entries[entry.entry_id] = entry
         self._tree.insert(entry.tokens, entry.entry_id)
@@ -87,6 +90,16 @@ class PrefixIndex:
         self._size_bytes += size_bytes - entry.size_bytes
         entry.size_bytes = size_bytes
 
+    def hold(self, entry_id: int) -> None:
+        """A job that has no lane yet is going to need the entry."""
+        self._entries[entry_id].holders += 1
+
+    def release(self, entry_id: int) -> None:
+        """It does not any more. The entry may be gone already."""
+        entry = self._entries.get(entry_id)
+        if entry is not None:
+            entry.holders -= 1
+
     def discard(self, entry_id: int) -> None:
         """The entry is gone, or was never made."""
         entry = self._entries.pop(entry_id, None)
@@ -103,16 +116,20 @@ class PrefixIndex:
         if not self._fresh:
             return []
         dropped: list[int] = []
+        held = {entry.entry_id for entry in self._entries.values() if entry.holders}
         for entry in list(self._entries.values()):
-            if entry.is_transient:
+            if entry.is_transient and not entry.holders:
                 self._drop(entry.entry_id, dropped)
-        for fresh in sorted(self._fresh) if self._is_nesting else ():
+        for fresh in sorted(self._fresh - held) if self._is_nesting else ():
             if fresh in self._entries:
                 for redundant in self._made_redundant_by(self._entries[fresh]):
                     self._drop(redundant, dropped)
-        self._fresh.clear()
-        while self._size_bytes > self._limit_bytes:
-            oldest = min(self._entries.values(), key=lambda entry: (entry.last_used_tick, entry.entry_id))
+        # What is held is looked at again next time, and counts for nothing until then.
+        self._fresh = held
+        held_bytes = sum(self._entries[entry_id].size_bytes for entry_id in held)
+        while self._size_bytes - held_bytes > self._limit_bytes:
+            lasting = (entry for entry in self._entries.values() if not entry.holders)
+            oldest = min(lasting, key=lambda entry: (entry.last_used_tick, entry.entry_id))
             self._drop(oldest.entry_id, dropped)
         return dropped
 
@@ -137,8 +154,8 @@ class PrefixIndex:
 
     def _made_redundant_by(self, fresh: HostEntry) -> list[int]:
         passed, _, reaching = self._tree.walk(fresh.tokens)
-        is_extended = any(self._length(key) > fresh.length for key in reaching)
-        return [key for key in passed if key != fresh.entry_id or is_extended]
+        is_extended = any(self._length(key) > fresh.length and not self._entries[key].holders for key in reaching)
+        return [key for key in passed if not self._entries[key].holders and (key != fresh.entry_id or is_extended)]
 
     def _length(self, entry_id: int) -> int:
         return self._entries[entry_id].length

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Container, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from superfluid.domain.request import QosClass
@@ -32,6 +33,13 @@ class JobQueue:
 
     def __contains__(self, job_id: object) -> bool:
         return any(job_id in waiting for waiting in self._classes)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        """By class, and in the order of each."""
+        return chain.from_iterable(waiting.values() for waiting in self._classes)
+
+    def find(self, job_id: int) -> Sequence | None:
+        return next((waiting[job_id] for waiting in self._classes if job_id in waiting), None)
 
     @property
     def has_urgent(self) -> bool:

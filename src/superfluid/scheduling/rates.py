@@ -12,6 +12,8 @@ GAP_SHARE_OF_STEP: Final = 0.25
 _ASSUMED_PREFILL_SECONDS: Final = 0.005
 _ASSUMED_SAVE_SHARE: Final = 1 / 200
 _ASSUMED_RESTORE_SHARE: Final = 1 / 1000
+_ASSUMED_WRITE_SHARE: Final = 1 / 200
+_ASSUMED_READ_SHARE: Final = 1 / 200
 """Of a token's prefill. They are those of llama.cpp on a CPU; where they are too kind, the first transfer tells."""
 
 
@@ -22,6 +24,8 @@ class Rates:
         self._prefill: float | None = None
         self._save: float | None = None
         self._restore: float | None = None
+        self._write: float | None = None
+        self._read: float | None = None
         self._bytes_per_token: float | None = None
         self._decode: dict[int, float] = {}
 
@@ -38,6 +42,15 @@ class Rates:
         if self._restore is None:
             return self.prefill_seconds_per_token * _ASSUMED_RESTORE_SHARE
         return self._restore
+
+    @property
+    def write_seconds_per_token(self) -> float:
+        """Of the thread that writes KV files."""
+        return self.prefill_seconds_per_token * _ASSUMED_WRITE_SHARE if self._write is None else self._write
+
+    @property
+    def read_seconds_per_token(self) -> float:
+        return self.prefill_seconds_per_token * _ASSUMED_READ_SHARE if self._read is None else self._read
 
     def decode_seconds(self, lanes: int) -> float:
         """Of one step over ``lanes`` lanes; an unseen count is scaled from the nearest seen one. 0 if none was seen."""
@@ -79,6 +92,12 @@ class Rates:
 
     def observe_restore(self, tokens: int, seconds: float) -> None:
         self._restore = _mixed(self._restore, seconds / tokens)
+
+    def observe_write(self, tokens: int, seconds: float) -> None:
+        self._write = _mixed(self._write, seconds / tokens)
+
+    def observe_read(self, tokens: int, seconds: float) -> None:
+        self._read = _mixed(self._read, seconds / tokens)
 
     def observe_entry(self, tokens: int, size_bytes: int) -> None:
         self._bytes_per_token = _mixed(self._bytes_per_token, size_bytes / tokens)

@@ -14,6 +14,7 @@ from superfluid.domain.scheduling import DEFAULT_RULES, SchedulingRules
 from superfluid.errors import ContextLengthExceededError, InvalidValueError, QueueFullError
 from superfluid.scheduling.admission import Admission
 from superfluid.scheduling.images import require_image_runs
+from superfluid.scheduling.parks import Parks
 from superfluid.scheduling.placement import PlacementRules, SeedChooser
 from superfluid.scheduling.plan import Admitted, Chunk, Retired, StepOutcome, StepPlan, StepResult
 from superfluid.scheduling.prefix import PrefixIndex
@@ -51,6 +52,14 @@ class Scheduler:
         chooser = SeedChooser(self._lanes, self._index, self._rates, rules)
         self._counters = SchedulerCounters()
         self._admission = Admission(self._lanes, self._index, chooser, settings.rules, self._counters)
+        self.parks = Parks(
+            self._lanes,
+            self._admission.queue,
+            self._index,
+            chooser,
+            self._rates,
+            can_truncate=settings.can_truncate,
+        )
         self._work = WorkChooser(
             self._lanes, self._rates, settings.rules, self._counters, can_cut_chunks=settings.can_truncate
         )
@@ -63,6 +72,11 @@ class Scheduler:
     def is_idle(self) -> bool:
         """Nothing runs and nothing waits."""
         return not self._running and not self._admission.queue
+
+    @property
+    def is_running(self) -> bool:
+        """Some job has a lane."""
+        return bool(self._running)
 
     def submit(self, job: Job) -> Retired | None:
         """Queues the job; one that has nothing to generate is over at once.
@@ -90,7 +104,11 @@ class Scheduler:
 
     def cancel(self, job_id: int) -> Retired | None:
         """Takes the job out of the queue or off its lane, which is free for the next plan. ``None`` if it is gone."""
-        if not self._admission.queue.remove(job_id):
+        queued = self._admission.queue.find(job_id)
+        if queued is not None:
+            self._admission.queue.remove(job_id)
+            self.parks.let_go(queued)
+        else:
             lane = self._running.pop(job_id, None)
             if lane is None:
                 return None
@@ -102,7 +120,7 @@ class Scheduler:
         self._work.background_divisor = max(1, divisor)
 
     def plan(self) -> StepPlan:
-        """The next tick. Empty only if the scheduler is idle, or asks for a pause."""
+        """The next tick. Empty only if the scheduler is idle, asks for a pause, or waits for the disk."""
         self._tick += 1
         moves = self._admission.admit(self._tick, self._now)
         for preempted in moves.preemptions:
@@ -170,6 +188,7 @@ class Scheduler:
         """Raises AssertionError if the books are wrong. For tests, between ``complete`` and ``plan``."""
         self._index.check_integrity()
         assert not any(job_id in self._admission.queue for job_id in self._running)
+        self.parks.check_integrity()
         assert [lane for lane in self._lanes if lane.sequence is not None] == sorted(
             self._running.values(), key=lambda lane: lane.index
         )

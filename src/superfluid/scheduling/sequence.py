@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from superfluid.domain.job import Job
+from superfluid.domain.job import Job, ParkKind
 from superfluid.domain.request import QosClass
 from superfluid.scheduling.images import ImageRuns
 from superfluid.scheduling.plan import DecodeLane
@@ -22,7 +22,8 @@ class Sequence:
 
     ``length`` tokens are known. Those up to ``prefill_end`` reach the lane in chunks, the others one a tick. While it
     is queued (``lane_index`` -1), ``leader`` is the sequence whose prefill it waits for, until that one's lane holds
-    ``needed_tokens``.
+    ``needed_tokens``; ``awaited_file`` is the KV file that is being read for it, ``held_entry`` the host entry that
+    came of that.
 
     ``queued_at``, ``passed_ticks`` (how long only younger prompts were read) and ``granted_until`` are in the
     scheduler's time. Until ``granted_until`` a lane that was had by long waiting counts as ``granted_class``.
@@ -32,9 +33,12 @@ class Sequence:
         "_drawn_before",
         "_is_replayed",
         "_submitted_tokens",
+        "awaited_file",
         "decoded_turn",
         "granted_class",
         "granted_until",
+        "has_looked_on_disk",
+        "held_entry",
         "images",
         "is_cut_short",
         "job",
@@ -86,6 +90,9 @@ class Sequence:
         self.needed_tokens = 0
         self.leaders_tried = 0
         self.refused_leader: int | None = None
+        self.has_looked_on_disk = False
+        self.awaited_file: int | None = None
+        self.held_entry: int | None = None
 
     @property
     def has_reply(self) -> bool:
@@ -135,7 +142,8 @@ class Sequence:
 class Lane:
     """One sequence id of the engine: ``length`` of ``tokens`` are in its KV, whoever left them there.
 
-    ``sequence`` is the job that runs on it, ``None`` if it is free. ``placed_tick`` is when that job came.
+    ``sequence`` is the job that runs on it, ``None`` if it is free. ``placed_tick`` is when that job came. ``owner``
+    and ``park`` are those of the last job; ``is_parked`` says that what it left needs no file.
     """
 
     index: int
@@ -144,6 +152,9 @@ class Lane:
     sequence: Sequence | None = None
     placed_tick: int = -1
     decode: DecodeLane | None = None
+    owner: int | None = None
+    park: ParkKind = ParkKind.NONE
+    is_parked: bool = True
 
     @property
     def held(self) -> Tokens:
@@ -170,15 +181,18 @@ class Lane:
         self.length = keep
         self.placed_tick = tick
         self.decode = DecodeLane(sequence.job_id, self.index)
+        self.owner, self.park = sequence.job.session or None, sequence.job.park
         sequence.begin_at(keep)
 
     def release(self) -> None:
         """The job leaves; its KV stays."""
         if self.sequence is not None:
             self.sequence.lane_index = -1
+            self.is_parked = self.park is ParkKind.NONE
         self.sequence = None
         self.decode = None
 
     def empty(self) -> None:
         """The KV is gone."""
         self.length = 0
+        self.is_parked = True

@@ -126,7 +126,9 @@ class Sessions:
         opened, events = await self._commands.inspect(session)
         state = await self._log.durable_state(opened, events)
         row = row_of(opened, state)
-        return Inspected(row, state, opened.is_busy, events, self._log.store.store_id)
+        backend = self._backend
+        parked = max(min(backend.parked_tokens(session), len(state.tokens)), backend.parked_prefix(state.tokens))
+        return Inspected(row, state, opened.is_busy, events, self._log.store.store_id, parked)
 
     # ---- tool calls and permissions
 

@@ -1,5 +1,6 @@
 """What the sessions need of whoever runs the model. Stated here so that the use cases never import the worker."""
 
+from array import array
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -67,4 +68,17 @@ class GenerationBackend(Protocol):
 
     def cancel(self, job_id: int) -> None:
         """Ends the job within one tick; its sink then sees ``finished(CANCELLED)``. Unknown ids are ignored."""
+        ...
+
+    def parked_tokens(self, session: int) -> int:
+        """How much of the session's input has a state on the disk that was written of it; 0 for nothing. Cheap."""
+        ...
+
+    def parked_prefix(self, tokens: "array[int]") -> int:
+        """How much of this input has a state on the disk, whosever it is. Takes time in proportion to it."""
+        ...
+
+    async def forget(self, sessions: Sequence[int]) -> None:
+        """Erases what is kept of these sessions' tokens besides the log, in memory and on the disk. Their jobs must be
+        over. Raises StoreUnavailableError."""
         ...

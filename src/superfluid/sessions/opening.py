@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from superfluid.chat.interface import ChatCodec, ReplyParser, TurnCodec
 from superfluid.domain.events import GenParams
-from superfluid.domain.job import Job
+from superfluid.domain.job import Job, ParkKind
 from superfluid.domain.media import with_image_ids
 from superfluid.domain.reply import Channel, Finish
 from superfluid.domain.request import QosClass, SamplingParams
@@ -69,6 +69,7 @@ def turn_job(
         is_batch_invariant=state.is_batch_invariant,
         session=state.session,
         images=state.images[:],
+        park=ParkKind.SESSION,
     )
 
 

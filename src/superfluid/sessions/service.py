@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar, assert_never
 from superfluid.chat.interface import ChatCodec, Rendered, Tokenizer
 from superfluid.config import GenerationConfig
 from superfluid.domain.events import GenParams
-from superfluid.domain.job import Job
+from superfluid.domain.job import Job, ParkKind
 from superfluid.domain.model import ModelFacts
 from superfluid.domain.request import (
     ChatPrompt,
@@ -154,7 +154,8 @@ class ModelService:
             prepared = await self._prepare(prompt, rendered, sampling)
             tokens = array.array("i", rendered.tokens) if prepared is None else prepared.tokens
             _check_length(tokens, facts)
-            job = self._job(reply_id, tokens, request, sampling, facts)
+            session = 0 if prepared is None else prepared.state.session
+            job = self._job(reply_id, tokens, request, sampling, facts, session)
             self._counter.describe(reply_id, max_tokens=job.max_tokens)
             opening = tokens if prepared is None else prepared.opening
             reply = RunningReply(
@@ -212,6 +213,7 @@ class ModelService:
         request: GenerationRequest,
         sampling: SamplingParams,
         facts: ModelFacts,
+        session: int,
     ) -> Job:
         room = facts.window_tokens - len(tokens)
         wanted = request.max_tokens if request.max_tokens is not None else self._generation.max_tokens
@@ -225,6 +227,8 @@ class ModelService:
             logprobs=request.logprobs,
             qos=request.qos,
             is_batch_invariant=request.is_batch_invariant,
+            session=session,
+            park=ParkKind.REQUEST if session else ParkKind.NONE,
         )
 
     def _loaded_text(self) -> TextSide:

@@ -71,13 +71,15 @@ class Subscription(Protocol):
 
 
 class Inspected(Struct, frozen=True):
-    """A whole session. ``state`` is a snapshot: it does not change afterwards."""
+    """A whole session. ``state`` is a snapshot: it does not change afterwards. ``parked_tokens`` of its input have a
+    state on the disk."""
 
     row: SessionRow
     state: SessionState
     is_generating: bool
     events: list[Event]
     store_id: bytes
+    parked_tokens: int = 0
 
 
 class SessionApi(Protocol):

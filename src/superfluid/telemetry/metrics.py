@@ -39,12 +39,17 @@ _COUNTERS: dict[str, tuple[str, Callable[[ModelStatistics], int]]] = {
         "Times that a job was served ahead of a better class because it had waited long.",
         lambda s: s.starvation_grants_total,
     ),
+    "resumes": ("Admissions that went on from a KV file.", lambda s: s.resumes_total),
+    "park_skips": ("States that were lost before they could be written.", lambda s: s.park_skips_total),
+    "kv_files_damaged": ("KV files that turned out damaged.", lambda s: s.kv_files_damaged_total),
     "worker_respawns": ("Attempts to replace a lost worker.", lambda s: s.respawns_total),
 }
 _GAUGES: dict[str, tuple[str, Callable[[ModelStatistics], int]]] = {
     "lanes_active": ("Lanes with a generation after the last tick.", lambda s: s.lanes_active),
     "pool_blocks_used": ("KV blocks in use.", lambda s: s.pool_blocks_used),
     "pool_blocks_total": ("KV blocks there are.", lambda s: s.pool_blocks_total),
+    "kv_files": ("KV files that the model can use.", lambda s: s.kv_files),
+    "kv_file_bytes": ("Size of all KV files.", lambda s: s.kv_file_bytes),
     "prefill_budget_tokens": ("Prompt tokens that a tick may evaluate now.", lambda s: s.prefill_budget_tokens),
     "decode_grant_tokens": ("Tokens that a lane may generate in a tick now.", lambda s: s.decode_grant_tokens),
 }
@@ -122,6 +127,7 @@ class _StatisticsCollector(Collector):
         if (sessions := self._sessions()) is not None:
             yield from _session_families(sessions)
         yield _infill_family(self._infill)
+        yield _parks(statistics)
         yield _queue_depth(statistics)
         yield _first_token(statistics.first_token)
         yield self._node_info()
@@ -163,6 +169,13 @@ def _queue_depth(statistics: ModelStatistics) -> Metric:
     family = GaugeMetricFamily(_PREFIX + "queue_depth", "Jobs that wait for a lane.", labels=["class"])
     for qos, depth in zip(QosClass, statistics.queue_depth, strict=True):
         family.add_metric([QOS_LABELS[qos]], depth)
+    return family
+
+
+def _parks(statistics: ModelStatistics) -> Metric:
+    family = CounterMetricFamily(_PREFIX + "parks", "States written to KV files.", labels=["encoding"])
+    family.add_metric(["lossless"], statistics.parks_total)
+    family.add_metric(["lossy"], 0)
     return family
 
 

@@ -15,6 +15,7 @@ from superfluid.worker import logs
 from superfluid.worker.connection import DaemonConnection
 from superfluid.worker.engine_choice import load_engine
 from superfluid.worker.inbox import Inbox
+from superfluid.worker.kv_files import open_kv_files
 from superfluid.worker.loop import TickLoop
 from superfluid.worker.protocol import Load, LoadFailed, Ready
 
@@ -51,6 +52,7 @@ def serve(connection: DaemonConnection, inbox: Inbox) -> int:
         connection.send(LoadFailed(error.code, error.message))
         return EXIT_LOAD_FAILED
     with contextlib.closing(engine):
+        kv_files = open_kv_files(load.settings, engine.facts, inbox.put)
         connection.send(Ready(engine.facts))
         loop = TickLoop(
             engine,
@@ -60,6 +62,7 @@ def serve(connection: DaemonConnection, inbox: Inbox) -> int:
             clock=SystemClock(),
             set_log_filter=logs.set_filter,
             rest=gc.collect,
+            kv_files=kv_files,
         )
         _collect_at_rest_only()
         try:

@@ -116,6 +116,18 @@ class Executor:
             self._prefill(plan.chunk, execution)
         return execution
 
+    def export(self, lane: int) -> bytes | None:
+        """The state of a lane, between two ticks; ``None`` if the engine or the memory does not give it."""
+        try:
+            return self._engine.export_lane(lane)
+        except (EngineFaultError, MemoryError) as error:
+            _logger.warning("a lane could not be parked: %s", error, extra={"fields": {"lane": lane}})
+            return None
+
+    def clear(self, lane: int) -> None:
+        """Empties a lane that no job runs on, between two ticks."""
+        self._engine.clear(lane)
+
     def forget(self, job_id: int) -> None:
         """The job is over, or has lost its lane."""
         self._draws.pop(job_id, None)

@@ -21,9 +21,17 @@ class HostCache:
         """Exports ``lane``; returns the size. Raises EngineFaultError or MemoryError, and keeps nothing then."""
         assert entry_id not in self._states, "entry ids are used once"
         state = engine.export_lane(lane)
+        self.put(entry_id, state)
+        return len(state)
+
+    def put(self, entry_id: int, state: bytes) -> None:
+        """Keeps a state that came from elsewhere."""
+        assert entry_id not in self._states, "entry ids are used once"
         self._states[entry_id] = state
         self._size_bytes += len(state)
-        return len(state)
+
+    def state(self, entry_id: int) -> bytes | None:
+        return self._states.get(entry_id)
 
     def restore(self, engine: Engine, lane: int, entry_id: int, length: int) -> bool:
         """Replaces the lane by the entry of ``length`` tokens. False, and the lane is empty, if there is none such."""

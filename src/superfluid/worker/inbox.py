@@ -1,8 +1,10 @@
-"""What the daemon has sent and the tick loop has not taken yet. Filled by the reader thread; in the worker."""
+"""What the tick loop has not taken yet: what the daemon has sent, and what came of KV files. Filled by the threads that
+read the one and do the other; in the worker."""
 
 import queue
 from collections.abc import Callable
 
+from superfluid.kvfiles.service import KvEvent
 from superfluid.worker.protocol import ToWorker
 
 
@@ -10,10 +12,10 @@ class Inbox:
     """``on_arrival`` is called by the thread that puts, for every message, when it can be taken already."""
 
     def __init__(self) -> None:
-        self.on_arrival: Callable[[ToWorker], None] = lambda _: None
-        self._queue: queue.SimpleQueue[ToWorker] = queue.SimpleQueue()
+        self.on_arrival: Callable[[ToWorker | KvEvent], None] = lambda _: None
+        self._queue: queue.SimpleQueue[ToWorker | KvEvent] = queue.SimpleQueue()
 
-    def put(self, message: ToWorker) -> None:
+    def put(self, message: ToWorker | KvEvent) -> None:
         self._queue.put(message)
         self.on_arrival(message)
 
@@ -21,7 +23,7 @@ class Inbox:
     def is_empty(self) -> bool:
         return self._queue.empty()
 
-    def get(self, timeout_seconds: float | None = None) -> ToWorker | None:
+    def get(self, timeout_seconds: float | None = None) -> ToWorker | KvEvent | None:
         """Waits for a message; ``None`` when the time is over."""
         try:
             return self._queue.get(timeout=timeout_seconds)

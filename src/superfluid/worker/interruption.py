@@ -10,6 +10,7 @@ from typing import Final
 
 from superfluid.clock import Clock
 from superfluid.engine.interface import Engine
+from superfluid.kvfiles.service import KvEvent
 from superfluid.scheduling.plan import Chunk
 from superfluid.worker.protocol import Cancel, Submit, ToWorker
 
@@ -29,7 +30,7 @@ class Interruption:
         self._expected_end = 0.0
         self._fresh: list[ToWorker] = []
 
-    def arrived(self, message: ToWorker) -> None:
+    def arrived(self, message: ToWorker | KvEvent) -> None:
         """Called for every message, when the tick loop can take it already. One that it has taken may be heard of too
         late: it then cuts one chunk short in vain."""
         if not isinstance(message, Cancel | Submit):

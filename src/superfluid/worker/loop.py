@@ -8,15 +8,20 @@ from superfluid.clock import Clock
 from superfluid.domain.job import Job
 from superfluid.engine.interface import Engine
 from superfluid.errors import SuperfluidError
+from superfluid.kvfiles.service import KvErased, KvEvent, KvNotWritten, KvOpened, KvRead, KvRemoved, KvWritten
 from superfluid.scheduling.plan import StepOutcome, StepPlan
 from superfluid.scheduling.scheduler import Scheduler, SchedulerSettings
 from superfluid.worker.executor import Execution, Executor
 from superfluid.worker.images import WorkerImages
 from superfluid.worker.inbox import Inbox
 from superfluid.worker.interruption import Interruption
+from superfluid.worker.kv_catalog import KvFileThreads
+from superfluid.worker.kv_files import kept_kinds
+from superfluid.worker.parking import Parking
 from superfluid.worker.protocol import (
     Cancel,
     EngineSettings,
+    Forget,
     FromWorker,
     Load,
     Ping,
@@ -55,6 +60,7 @@ class TickLoop:
         clock: Clock,
         set_log_filter: Callable[[str], None] = lambda _: None,
         rest: Callable[[], object] = lambda: None,
+        kv_files: KvFileThreads | None = None,
     ) -> None:
         facts = engine.facts
         self._scheduler = Scheduler(
@@ -73,6 +79,15 @@ class TickLoop:
         self._interruption = Interruption(engine, clock)
         self._executor = Executor(engine, self._scheduler, clock, self._images, self._interruption)
         self._is_traced = settings.is_traced
+        self._parking = Parking(
+            kv_files,
+            kept_kinds(settings.kv_files),
+            self._scheduler.parks,
+            self._executor,
+            send,
+            clock=clock,
+            window_tokens=facts.window_tokens,
+        )
         self._reporter = TickReporter()
         self._inbox = inbox
         inbox.on_arrival = self._interruption.arrived
@@ -90,6 +105,7 @@ class TickLoop:
         """Raises AssertionError if scheduler, host cache or engine disagree. For tests, between ticks."""
         self._scheduler.check_integrity()
         self._executor.check_integrity()
+        self._parking.check_integrity()
 
     def run(self) -> None:
         """Returns when ``Stop`` came. Everything else that ends it is an exception, and a bug."""
@@ -97,15 +113,21 @@ class TickLoop:
         while True:
             self._take_messages()
             if self._is_stopped:
+                self._parking.close()
                 return
             is_busy = self.tick()
+            is_busy |= self.park_one()
             ticks += 1
             if not is_busy or ticks % TICKS_BETWEEN_RESTS == 0:
                 self._rest()
             if not is_busy or self._pause_seconds:
-                self._sleep(self._pause_seconds or None)
+                self._sleep(self._pause_seconds or self._parking.seconds_to_wait())
 
-    def take(self, message: ToWorker) -> None:
+    def park_one(self) -> bool:
+        """Between two ticks: has one lane written, if its time has come."""
+        return self._parking.park_one(is_busy=self._scheduler.is_running)
+
+    def take(self, message: ToWorker | KvEvent) -> None:
         """Acts on one message; what it starts shows in the next tick."""
         match message:
             case Submit(job):
@@ -122,6 +144,10 @@ class TickLoop:
                 self._send(self._images.size(message))
             case Stop():
                 self._is_stopped = True
+            case Forget():
+                self._parking.forget(message)
+            case KvOpened() | KvWritten() | KvNotWritten() | KvRead() | KvRemoved() | KvErased():
+                self._parking.take(message)
             case Load():
                 _logger.error("a second model was to be loaded; a worker has one")
             case _:
@@ -130,6 +156,7 @@ class TickLoop:
     def tick(self) -> bool:
         """One plan, carried out and reported. False if there was nothing to do."""
         begun_unix, begun = self._clock.unix(), self._clock.monotonic()
+        self._parking.before_plan()
         plan = self._scheduler.plan()
         self._pause_seconds = plan.pause_seconds
         self._log_preemptions(plan)
@@ -150,6 +177,7 @@ class TickLoop:
             self._reporter.trace(plan, self._scheduler.statistics(), times)
         for retired in result.retired:
             self._executor.forget(retired.job_id)
+        self._parking.after_tick(plan, execution)
         # Further tokens of running replies can wait for the next tick's: every message costs the daemon and its clients
         # time on the cores that the engine computes on.
         is_due = times.done - self._reported_at >= self._stream_interval_seconds

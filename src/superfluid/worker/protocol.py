@@ -19,6 +19,17 @@ MAX_FRAME_BYTES = 256 * 1024 * 1024
 _LENGTH = struct.Struct("<I")
 
 
+class KvFileSettings(Struct, frozen=True, kw_only=True):
+    """Where a worker writes KV files, and how many bytes of them: of sessions' parks, and of the prefixes of requests.
+
+    A budget of 0 keeps none of that kind, ``None`` sets no bound.
+    """
+
+    directory: str
+    park_bytes: int | None
+    request_bytes: int | None
+
+
 class EngineSettings(Struct, frozen=True, kw_only=True):
     """How a worker loads its model. ``None`` threads means one per physical core that this process may use.
 
@@ -48,6 +59,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     is_projector_optional: bool = False
     media_directory: str | None = None
     scheduling: SchedulingRules = SchedulingRules()
+    kv_files: KvFileSettings | None = None
 
 
 # ---- daemon to worker
@@ -85,6 +97,15 @@ class SetBackgroundRate(Struct, frozen=True, tag="background_rate", array_like=T
     divisor: int
 
 
+class Forget(Struct, frozen=True, tag="forget", array_like=True):
+    """Erase what was kept of the tokens of these sessions: in lanes, in memory and on the disk. Their jobs are over.
+
+    Answered with ``Forgotten`` when all of it is gone."""
+
+    request_id: int
+    sessions: list[int]
+
+
 class Stop(Struct, frozen=True, tag="stop", array_like=True):
     """Close the engine and exit 0. Running jobs are abandoned: drain first."""
 
@@ -96,7 +117,7 @@ class SizeImage(Struct, frozen=True, tag="size_image", array_like=True):
     blob: str
 
 
-ToWorker = Load | Submit | Cancel | Ping | SetLogFilter | SetBackgroundRate | SizeImage | Stop
+ToWorker = Load | Submit | Cancel | Ping | SetLogFilter | SetBackgroundRate | SizeImage | Stop | Forget
 
 
 # ---- worker to daemon
@@ -244,6 +265,44 @@ class Pong(Struct, frozen=True, tag="pong", array_like=True):
     sequence: int
 
 
+class Forgotten(Struct, frozen=True, tag="forgotten", array_like=True):
+    """``is_complete`` is false if the disk did not let a file go."""
+
+    request_id: int
+    is_complete: bool
+
+
+class KvFileAdded(Struct, frozen=True, array_like=True):
+    """A KV file that the worker can use. ``session`` is the one whose tokens it holds; ``digest`` is that of the
+    ``tokens`` token ids (see ``kvfiles.format.token_digest``)."""
+
+    file_id: int
+    session: int | None
+    tokens: int
+    digest: bytes
+
+
+class KvTotals(Struct, frozen=True, array_like=True):
+    """Counters are since the worker's start: files written; jobs that went on from one; states that were lost before
+    they could be written; files that turned out damaged. ``files`` are those of use to this model, ``size_bytes`` is
+    that of all."""
+
+    parks_total: int = 0
+    resumes_total: int = 0
+    skips_total: int = 0
+    damaged_total: int = 0
+    files: int = 0
+    size_bytes: int = 0
+
+
+class KvChanged(Struct, frozen=True, tag="kv", array_like=True):
+    """Which files there are now, as changes. ``removed`` holds ids of ``added`` ones, perhaps of this message."""
+
+    added: list[KvFileAdded]
+    removed: list[int]
+    totals: KvTotals
+
+
 class LogRecord(Struct, frozen=True, tag="log", array_like=True):
     """One event of the worker's logger. ``fields`` are numbers, booleans and short codes, never text of a request."""
 
@@ -254,7 +313,19 @@ class LogRecord(Struct, frozen=True, tag="log", array_like=True):
     fields: dict[str, str | int | float | bool] = {}
 
 
-FromWorker = Ready | LoadFailed | Rejected | Tick | TickStarted | Pong | LogRecord | ImageSized | ImageStep
+FromWorker = (
+    Ready
+    | LoadFailed
+    | Rejected
+    | Tick
+    | TickStarted
+    | Pong
+    | LogRecord
+    | ImageSized
+    | ImageStep
+    | Forgotten
+    | KvChanged
+)
 
 
 class FrameError(ValueError):

@@ -2,12 +2,13 @@
 
 from superfluid.domain.statistics import ModelStatistics, TickStatus
 from superfluid.worker.journal import JobJournal
-from superfluid.worker.protocol import TickRecord
+from superfluid.worker.protocol import KvTotals, TickRecord
 from superfluid.worker.totals import TickTotals
 
 # One token a lane and tick, as long as nothing drafts.
 _DECODE_GRANT_TOKENS = 1
 NO_TICK = TickStatus()
+NO_KV_FILES = KvTotals()
 EMPTY_TICK = TickRecord(
     sequence=0,
     started_unix=0.0,
@@ -46,6 +47,7 @@ def model_statistics(
     failures: int,
     respawns: int,
     tick: TickStatus = NO_TICK,
+    kv: KvTotals = NO_KV_FILES,
 ) -> ModelStatistics:
     """The scheduler's view where a worker is ticking; without one, every job waits. ``tick`` is the one in flight."""
     counters = totals.counters()
@@ -82,6 +84,12 @@ def model_statistics(
         tick=tick,
         rates=totals.rates,
         first_token_last_seconds=totals.first_token_last_seconds,
+        parks_total=kv.parks_total,
+        resumes_total=kv.resumes_total,
+        park_skips_total=kv.skips_total,
+        kv_files_damaged_total=kv.damaged_total,
+        kv_files=kv.files,
+        kv_file_bytes=kv.size_bytes,
     )
 
 

@@ -6,7 +6,9 @@ received: its sink sees a pause. Three failures in a row without a tick that did
 
 import asyncio
 import logging
+from array import array
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import assert_never
 
 from superfluid.clock import Clock, SystemClock
@@ -18,20 +20,26 @@ from superfluid.errors import (
     ModelLoadingError,
     QueueFullError,
     ShuttingDownError,
+    StoreUnavailableError,
     SuperfluidError,
     UnsupportedInputError,
     WorkerFailedError,
 )
+from superfluid.kvfiles.erasing import erase_files
 from superfluid.sessions.backend import JobSink
 from superfluid.worker.flight import TickFlight
 from superfluid.worker.journal import JobJournal
+from superfluid.worker.parked_files import ParkedFiles
 from superfluid.worker.process import WORKER_COMMAND, WorkerProcess
 from superfluid.worker.protocol import (
     Cancel,
     EngineSettings,
+    Forget,
+    Forgotten,
     FromWorker,
     ImageSized,
     ImageStep,
+    KvChanged,
     Load,
     LoadFailed,
     LogRecord,
@@ -97,6 +105,9 @@ class WorkerSupervisor:
         self._totals = TickTotals()
         self._sizings = ImageSizings()
         self._flight = TickFlight()
+        self._parked = ParkedFiles()
+        self._forgetting: dict[int, asyncio.Future[None]] = {}
+        self._forgets = 0
         self._watchdog = Watchdog(timeout_seconds)
         self._facts: ModelFacts | None = None
         self._process: WorkerProcess | None = None
@@ -162,6 +173,36 @@ class WorkerSupervisor:
         self._process.send(request)
         return await answer
 
+    def parked_tokens(self, session: int) -> int:
+        """How much of the session's input has a state on the disk that was written of it."""
+        return self._parked.session_tokens(session)
+
+    def parked_prefix(self, tokens: "array[int]") -> int:
+        """How much of this input has a state on the disk, whosever it is."""
+        return self._parked.prefix_tokens(tokens)
+
+    async def forget(self, sessions: Sequence[int]) -> None:
+        """Erases what is kept of these sessions' tokens in the worker and on the disk. Their jobs must be over.
+
+        Raises StoreUnavailableError if the disk does not let a file go.
+        """
+        if self._is_serving and self._process is not None:
+            self._forgets += 1
+            answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._forgetting[self._forgets] = answer
+            self._process.send(Forget(self._forgets, list(sessions)))
+            # No deadline: a worker that does not answer is killed, and a dead one keeps nothing in memory.
+            await answer
+        if self._settings.kv_files is not None:
+            # Again, whatever the worker said: it may have died before it came to that.
+            directory = Path(self._settings.kv_files.directory)
+            try:
+                await asyncio.to_thread(erase_files, directory, sessions)
+            except OSError as error:
+                raise StoreUnavailableError(
+                    f"KV files of erased sessions stay on the disk: {error.strerror}"
+                ) from error
+
     def set_log_filter(self, directive: str) -> None:
         """For this worker and every later one."""
         self._log_filter = directive
@@ -182,6 +223,7 @@ class WorkerSupervisor:
             failures=self._failures,
             respawns=self._respawns,
             tick=self._flight.status(self._clock.monotonic(), is_busy=self._is_serving and self._jobs.has_lanes),
+            kv=self._parked.totals(),
         )
 
     def _refusal(self) -> SuperfluidError | None:
@@ -317,6 +359,9 @@ class WorkerSupervisor:
         self._is_serving = False
         self._totals.worker_lost()
         self._sizings.fail_all(WorkerFailedError("The model's process ended while it looked at the image."))
+        self._parked.worker_lost()
+        for request_id in list(self._forgetting):
+            self._forgotten(request_id)
         self._jobs.worker_lost()
         self._note_if_empty()
         return self._load_error or exit_error(worker_exit, was_loading=was_loading)
@@ -348,6 +393,10 @@ class WorkerSupervisor:
             case LogRecord():
                 if self._on_log is not None:
                     self._on_log(message)
+            case KvChanged():
+                self._parked.take(message)
+            case Forgotten():
+                self._forgotten(message.request_id)
             case Rejected():
                 self._jobs.fail(message.job_id, rejection_error(message))
                 self._note_if_empty()
@@ -392,6 +441,12 @@ class WorkerSupervisor:
         for job_id in self._jobs.job_ids():
             self._process.send(Submit(self._jobs.to_send(job_id)))
         self._settle_first_ready(None)
+
+    def _forgotten(self, request_id: int) -> None:
+        """By the worker, or with it."""
+        answer = self._forgetting.pop(request_id, None)
+        if answer is not None and not answer.done():
+            answer.set_result(None)
 
     def _note_if_empty(self) -> None:
         if self._is_draining and len(self._jobs) == 0:
