@@ -87,7 +87,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "prometheus_client": ("telemetry",),
     "opentelemetry": ("telemetry",),
     "textual": ("tui",),
-    "xxhash": ("telemetry.trace_ids",),
+    "xxhash": ("telemetry.trace_ids", "kvfiles"),
     "gguf": (),
 }
 

@@ -1,5 +1,6 @@
 """Who leaves the queue, into which lane, and who must give one up for it. Pure; lives in the worker."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -61,6 +62,8 @@ class Admission:
         counters: SchedulerCounters,
     ) -> None:
         self.queue = JobQueue(rules.starvation_ticks)
+        self.must_wait: Callable[[Sequence], bool] = lambda _: False
+        """Whether a job waits for something that is not in a lane; it is then passed over."""
         self._lanes = lanes
         self._index = index
         self._chooser = chooser
@@ -81,7 +84,7 @@ class Admission:
         for candidate in self.queue.candidates(now, closed):
             sequence = candidate.sequence
             qos = sequence.job.qos
-            if sequence.awaited_file is not None:
+            if self.must_wait(sequence):
                 continue
             if self._is_capped(qos):
                 closed.add(qos)

@@ -61,6 +61,7 @@ class Parks:
         self.index = KvIndex(is_nesting=can_truncate)
         self._coming: dict[int, Parkable] = {}
         self._waiting: dict[int, list[Sequence]] = {}
+        self._reading: set[int] = set()
 
     # ---- parking
 
@@ -101,28 +102,26 @@ class Parks:
 
     # ---- resuming
 
-    def wanted_reads(self) -> list[KvFile]:
-        """Looks once for each queued job, in the order of the queue. The job waits for the file, and others go on."""
-        reads: list[KvFile] = []
-        if not len(self.index):
-            return reads
-        first = list(islice(self._queue, len(self._lanes)))
-        in_memory = sum([sequence.held_entry is not None for sequence in first])
-        for sequence in first:
-            if sequence.has_looked_on_disk:
-                continue
-            if len(self._waiting) + in_memory >= MAX_READS:
-                break
+    def must_wait(self, sequence: Sequence) -> bool:
+        """Whether a queued job had better wait for a file, and others go on. Looks for one once."""
+        if not sequence.has_looked_on_disk and len(self.index):
             sequence.has_looked_on_disk = True
             file = self._best_file(sequence)
-            if file is None:
-                continue
-            sequence.awaited_file = file.file_id
-            if file.file_id not in self._waiting:
-                self._waiting[file.file_id] = []
-                reads.append(file)
-            self._waiting[file.file_id].append(sequence)
-        return reads
+            if file is not None:
+                sequence.awaited_file = file.file_id
+                self._waiting.setdefault(file.file_id, []).append(sequence)
+        return sequence.awaited_file is not None
+
+    def wanted_reads(self) -> list[KvFile]:
+        """The files that are to be read now: for jobs that wait already, and for those that are next."""
+        for sequence in islice(self._queue, len(self._lanes)):
+            self.must_wait(sequence)
+        if not self._waiting:
+            return []
+        room = MAX_READS - len(self._reading) - sum([sequence.held_entry is not None for sequence in self._queue])
+        unread = [file_id for file_id in self._waiting if file_id not in self._reading][: max(0, room)]
+        self._reading.update(unread)
+        return [self.index.file(file_id) for file_id in unread]
 
     def file_came(self, file_id: int, state_bytes: int, seconds: float) -> int | None:
         """The file's state is in memory, after ``seconds``. The id of the host entry it is to be kept under for the
@@ -148,9 +147,12 @@ class Parks:
 
     def let_go(self, sequence: Sequence) -> None:
         """The job has its lane, or has left the queue."""
-        if sequence.awaited_file is not None:
-            self._waiting[sequence.awaited_file].remove(sequence)
+        file_id = sequence.awaited_file
+        if file_id is not None:
             sequence.awaited_file = None
+            self._waiting[file_id].remove(sequence)
+            if not self._waiting[file_id] and file_id not in self._reading:
+                del self._waiting[file_id]
         if sequence.held_entry is not None:
             self._host.release(sequence.held_entry)
             sequence.held_entry = None
@@ -179,6 +181,7 @@ class Parks:
         """Raises AssertionError if the books are wrong. For tests, between ticks."""
         self.index.check_integrity()
         queued = list(self._queue)
+        assert self._reading <= self._waiting.keys()
         for file_id, waiting in self._waiting.items():
             assert all(sequence.awaited_file == file_id and sequence in queued for sequence in waiting)
         for sequence in queued:
@@ -207,6 +210,7 @@ class Parks:
         return covered
 
     def _stop_waiting(self, file_id: int) -> list[Sequence]:
+        self._reading.discard(file_id)
         waiting = self._waiting.pop(file_id, [])
         for sequence in waiting:
             sequence.awaited_file = None

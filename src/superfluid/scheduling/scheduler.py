@@ -60,6 +60,7 @@ class Scheduler:
             self._rates,
             can_truncate=settings.can_truncate,
         )
+        self._admission.must_wait = self.parks.must_wait
         self._work = WorkChooser(
             self._lanes, self._rates, settings.rules, self._counters, can_cut_chunks=settings.can_truncate
         )

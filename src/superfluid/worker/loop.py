@@ -158,6 +158,7 @@ class TickLoop:
         begun_unix, begun = self._clock.unix(), self._clock.monotonic()
         self._parking.before_plan()
         plan = self._scheduler.plan()
+        self._parking.after_plan()
         self._pause_seconds = plan.pause_seconds
         self._log_preemptions(plan)
         planned = self._clock.monotonic()

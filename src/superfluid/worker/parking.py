@@ -14,7 +14,7 @@ from superfluid.domain.job import ParkKind
 from superfluid.kvfiles.directory import FoundFile
 from superfluid.kvfiles.service import KvErased, KvEvent, KvNotWritten, KvOpened, KvRead, KvRemoved, KvWrite, KvWritten
 from superfluid.scheduling.kv_index import KvFile
-from superfluid.scheduling.parks import Parkable, Parks
+from superfluid.scheduling.parks import MIN_PARK_TOKENS, Parkable, Parks
 from superfluid.scheduling.plan import StepPlan
 from superfluid.worker.executor import Execution, Executor
 from superfluid.worker.kv_catalog import KvCatalog, KvFileThreads
@@ -76,9 +76,14 @@ class Parking:
     # ---- around a tick
 
     def before_plan(self) -> None:
-        """Has the files read that queued jobs are to wait for, and gives up those that do not come."""
+        """Lets jobs go on whose file does not come."""
         if self._resuming is not None:
-            self._resuming.before_plan()
+            self._resuming.give_up_late_reads()
+
+    def after_plan(self) -> None:
+        """Has the files read that queued jobs wait for."""
+        if self._resuming is not None:
+            self._resuming.start_reads()
 
     def after_tick(self, plan: StepPlan, execution: Execution) -> None:
         """Takes note of what was restored, saved and lost, and of what jobs have left in lanes."""
@@ -95,13 +100,13 @@ class Parking:
         if files is None or not self._left or not files.can_write:
             return False
         now = self._clock.monotonic()
-        self._saved_up = min(MOST_SAVED_UP_SECONDS, self._saved_up + BUSY_SHARE * (now - self._credited_at))
-        self._credited_at = now
         for index, left in sorted(self._left.items(), key=lambda item: item[1].since):
-            if now - left.since < SETTLE_SECONDS or (is_busy and self._saved_up <= 0.0):
+            if now - left.since < SETTLE_SECONDS or (is_busy and not self._has_time(now)):
                 return False
-            self._set_aside(index)
-            if self._parks.is_worth_parking(left.parkable, is_busy=is_busy):
+            is_worth_it = self._parks.is_worth_parking(left.parkable, is_busy=is_busy)
+            if is_worth_it or not is_busy:
+                self._set_aside(index)
+            if is_worth_it:
                 self._export(index, left.parkable, files, is_busy=is_busy)
                 return True
         return False
@@ -190,11 +195,17 @@ class Parking:
         for lane in self._parks.unparked_lanes():
             if lane.owner in self._forgotten:
                 self._clear_forgotten_lanes()
-            elif self._files is None or lane.park not in self._kinds:
+            elif self._files is None or lane.park not in self._kinds or lane.length < MIN_PARK_TOKENS:
                 lane.is_parked = True
             elif lane.index not in self._left:
                 parkable = Parkable(lane.held, lane.park, lane.owner)
                 self._left[lane.index] = _Left(parkable, self._clock.monotonic())
+
+    def _has_time(self, now: float) -> bool:
+        """Whether parking has taken less than its share from running jobs."""
+        self._saved_up = min(MOST_SAVED_UP_SECONDS, self._saved_up + BUSY_SHARE * (now - self._credited_at))
+        self._credited_at = now
+        return self._saved_up > 0.0
 
     def _set_aside(self, index: int) -> None:
         del self._left[index]
@@ -226,7 +237,9 @@ class Parking:
         for save in plan.saves:
             left = self._left.get(save.lane)
             state = self._executor.host_cache.state(save.entry_id)
-            if left is None or state is None or left.parkable.length != save.length or not files.can_write:
+            if left is None or state is None or left.parkable.length != save.length:
+                continue
+            if not files.can_write or not self._has_time(self._clock.monotonic()):
                 continue
             if self._parks.is_worth_parking(left.parkable, is_busy=True):
                 self._write(left.parkable, state, files, is_busy=True)
@@ -290,6 +303,7 @@ class Parking:
                 self._forget_file(file_id)
 
     def _forget_file(self, file_id: int) -> None:
+        self._parks.file_failed(file_id)
         self._parks.index.discard(file_id)
         self._catalog.removed(file_id)
 

@@ -36,11 +36,15 @@ class Resuming:
         """When to give up the files that are being read."""
         return self._reading.values()
 
-    def before_plan(self) -> None:
-        now = self._clock.monotonic()
+    def start_reads(self) -> None:
         for file in self._parks.wanted_reads():
-            self._reading[file.file_id] = now + READ_PATIENCE_SECONDS
+            self._reading[file.file_id] = self._clock.monotonic() + READ_PATIENCE_SECONDS
             self._files.read(self._catalog.name(file.file_id), file.tokens)
+
+    def give_up_late_reads(self) -> None:
+        if not self._reading:
+            return
+        now = self._clock.monotonic()
         for file_id in [file_id for file_id, deadline in self._reading.items() if deadline < now]:
             _logger.warning("a KV file is not read in time: whoever waits goes on without")
             del self._reading[file_id]
