@@ -69,10 +69,10 @@ ALLOWED_IMPORTS: dict[str, tuple[str, ...]] = {
     "cli.media": ("native", *BASE),
     # The composition root and its helpers.
     "daemon": ("",),
-    "session_stack": ("native", "web", "http.server", "sessions", "store", "domain", *BASE),
+    "session_stack": ("native", "web", "http.server", "kvfiles", "sessions", "store", "domain", *BASE),
     "telemetry_stack": ("telemetry", "domain", *BASE),
     "monitor_link": ("telemetry", "tui.protocol", *BASE),
-    "engine_settings": ("models", "worker.protocol", *BASE),
+    "engine_settings": ("models", "kvfiles.names", "worker.protocol", *BASE),
     "banner": ("domain", "models.progress", "sessions.interface", *BASE),
 }
 

@@ -3,12 +3,12 @@
 import os
 
 from superfluid.config import ModelConfig, SessionsConfig
+from superfluid.kvfiles.names import KV_DIRECTORY
 from superfluid.models.source import ModelFile
 from superfluid.worker.protocol import EngineSettings, KvFileSettings
 
 _MAX_HOST_CACHE_BYTES = 8 << 30
 _HOST_CACHE_SHARE = 0.4
-KV_DIRECTORY = "kv"
 
 
 def uses_fake_engine(config: ModelConfig) -> bool:

@@ -13,13 +13,15 @@ from superfluid.config import SessionsConfig
 from superfluid.domain.statistics import SessionStatistics
 from superfluid.errors import ModelLoadingError, SuperfluidError
 from superfluid.http.server import bind_listener
+from superfluid.kvfiles.erasing import claim_directory
+from superfluid.kvfiles.names import KV_DIRECTORY
 from superfluid.native.postcard import body_codec
 from superfluid.native.socket_server import SocketServer
 from superfluid.sessions.api import Sessions
 from superfluid.sessions.backend import GenerationBackend
 from superfluid.sessions.chats import ChatStore
 from superfluid.sessions.counter import ReplyCounter
-from superfluid.sessions.erasing import Eraser
+from superfluid.sessions.erasing import Eraser, StateEraser
 from superfluid.sessions.infill import InfillService
 from superfluid.sessions.log import SessionLog
 from superfluid.sessions.metering import CompletionMeter
@@ -47,6 +49,7 @@ class SessionStack:
         self._web_listener = None if config.web is None else bind_listener(*config.web)
         self._directory = SessionsDirectory(config.directory)
         self._store = self._open_store()
+        self._claim_kv_files()
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="store-reader")
         self._log = SessionLog(self._store, body_codec(), clock=clock, reader=self._reader)
         self._purger = SessionPurger(self._log)
@@ -63,6 +66,14 @@ class SessionStack:
         facts = {"sessions_made": size.sessions_total, "bytes": size.file_bytes, "used_bytes": size.used_bytes}
         logger.info("the session store is open", extra={"fields": {"path": str(self._directory.path), **facts}})
         return store
+
+    def _claim_kv_files(self) -> None:
+        config = self._config
+        is_kept = config.is_parked or config.prefix_budget_bytes > 0
+        try:
+            claim_directory(self._directory.path / KV_DIRECTORY, self._store.store_id, is_kept=is_kept)
+        except OSError as error:
+            logger.warning("the directory of KV files cannot be used: %s", error.strerror)
 
     @property
     def store_id(self) -> bytes:
@@ -131,6 +142,7 @@ class SessionStack:
             tool_lease_ms=self._config.tool_lease_ms,
         )
         self.add_eraser(api.media)
+        self.add_eraser(StateEraser(backend))
         assert self._config.socket is not None
         self._socket = SocketServer(api, self._config.socket)
         await self._socket.start()
@@ -143,7 +155,7 @@ class SessionStack:
             self._web_task = asyncio.create_task(self._web.serve(), name="web listener")
         await self._log.repair()
         await self._finish_purges()
-        self._retention = RetentionSweeper(self._log, self._config, clock=self._clock)
+        self._retention = RetentionSweeper(self._log, self._config, clock=self._clock, forget_states=backend.forget)
         self._retention.start()
 
     async def _finish_purges(self) -> None:

@@ -18,7 +18,7 @@ async def http_session(core: SessionCore, size: int = 1) -> int:
 
 def sweeper(core: SessionCore, ttl_seconds: float | None = None, budget_bytes: int | None = None) -> RetentionSweeper:
     config = SessionsConfig(http_ttl_seconds=ttl_seconds, budget_bytes=budget_bytes)
-    return RetentionSweeper(core.log, config, clock=core.clock)
+    return RetentionSweeper(core.log, config, clock=core.clock, forget_states=core.backend.forget)
 
 
 def ids(core: SessionCore) -> list[int]:
@@ -32,6 +32,7 @@ async def test_old_requests_are_dropped_and_young_and_named_ones_stay(core: Sess
     young = await http_session(core)
     assert await sweeper(core, ttl_seconds=50).sweep() == 1
     assert ids(core) == [named, young]
+    assert core.backend.forgotten == [named + 1]
     assert await sweeper(core, ttl_seconds=50).sweep() == 0
 
 

@@ -1,19 +1,50 @@
-"""Removes the KV files of erased sessions where no worker does. Blocks; used in the daemon, in a thread."""
+"""KV files as the daemon sees them: whose directory it is, and what must go from it. Blocks; used in the daemon.
 
-from collections.abc import Collection
+Whatever is removed here, a worker that runs meanwhile finds it gone and goes on without.
+"""
+
+import contextlib
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Final
 
-from superfluid.kvfiles.names import parse_name
+from superfluid.kvfiles.names import KvName, parse_name
+
+_OWNER_FILE: Final = "store-id"
+
+
+def claim_directory(directory: Path, store_id: bytes, *, is_kept: bool) -> None:
+    """Before the first worker: makes the directory that of this session store, whose sessions own the files.
+
+    Files of another store, which numbers its sessions alike, are removed; all are if none are to be kept.
+    Raises OSError.
+    """
+    marker = directory / _OWNER_FILE
+    if not is_kept:
+        _remove(directory, lambda _: True)
+        marker.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            directory.rmdir()  # unless something else is in it
+        return
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not marker.exists() or marker.read_text(encoding="ascii", errors="replace") != store_id.hex():
+        _remove(directory, lambda _: True)
+        marker.write_text(store_id.hex(), encoding="ascii")
+        marker.chmod(0o600)
 
 
 def erase_files(directory: Path, owners: Collection[int]) -> None:
-    """Unfinished ones too. A worker that runs meanwhile finds them gone. Raises OSError."""
+    """Removes the files of erased sessions, unfinished ones too. Raises OSError."""
     wanted = set(owners)
+    _remove(directory, lambda name: name.owner in wanted)
+
+
+def _remove(directory: Path, is_wanted: Callable[[KvName], bool]) -> None:
     try:
-        names = [path.name for path in directory.iterdir()]
+        paths = list(directory.iterdir())
     except FileNotFoundError:
         return
-    for name in names:
-        parsed = parse_name(name)
-        if parsed is not None and parsed.owner in wanted:
-            (directory / name).unlink(missing_ok=True)
+    for path in paths:
+        name = parse_name(path.name)
+        if name is not None and is_wanted(name):
+            path.unlink(missing_ok=True)

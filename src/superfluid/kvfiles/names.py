@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 
 from superfluid.domain.job import ParkKind
 
+KV_DIRECTORY: Final = "kv"
+"""Within the sessions directory."""
 _TOKEN_BYTES: Final = 4
 _DIGEST_BYTES: Final = 16
 _LETTERS: Final = {ParkKind.SESSION: "s", ParkKind.REQUEST: "r"}

@@ -13,6 +13,7 @@ from msgspec import Struct
 from superfluid.domain.events import Block, BlockKind, SpanBody
 from superfluid.domain.media import named_blobs
 from superfluid.errors import DamagedRecordError, StoreUnavailableError, SuperfluidError
+from superfluid.sessions.backend import GenerationBackend
 from superfluid.sessions.log import SessionLog
 from superfluid.store.interface import BeginErasure, EraseSession
 
@@ -50,6 +51,17 @@ class Eraser(Protocol):
         SuperfluidError if traces may be left.
         """
         ...
+
+
+class StateEraser:
+    """The keeper of the states that a model leaves behind: the worker, its memory and its files."""
+
+    def __init__(self, backend: GenerationBackend) -> None:
+        self._backend = backend
+
+    async def erase(self, purged: Sequence[PurgedSession]) -> None:
+        """What sessions that live on have computed stays: all of its tokens are in their own logs."""
+        await self._backend.forget([session.session for session in purged])
 
 
 class Erasures:

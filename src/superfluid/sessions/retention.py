@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Sequence
 
 from superfluid.clock import Clock
 from superfluid.config import SessionsConfig
@@ -21,8 +22,17 @@ class RetentionSweeper:
     Sessions that others inherit from, that are in use, or that a client named are spared.
     """
 
-    def __init__(self, log: SessionLog, config: SessionsConfig, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        log: SessionLog,
+        config: SessionsConfig,
+        *,
+        clock: Clock,
+        forget_states: Callable[[Sequence[int]], Awaitable[None]],
+    ) -> None:
+        """``forget_states`` erases what is kept of sessions besides the log."""
         self._log = log
+        self._forget_states = forget_states
         self._config = config
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
@@ -52,17 +62,22 @@ class RetentionSweeper:
             limit = int((self._clock.unix() - self._config.http_ttl_seconds) * 1000)
             while rows := await self._oldest(touched_before_unix_ms=limit):
                 dropped += len(rows)
-                await self._log.forget([row.id for row in rows])
+                await self._forget([row.id for row in rows])
         budget = self._config.budget_bytes
         while budget is not None and self._log.store.statistics().used_bytes > budget:
             rows = await self._oldest()
             if not rows:
                 break
             dropped += len(rows)
-            await self._log.forget([row.id for row in rows])
+            await self._forget([row.id for row in rows])
         if dropped:
             logger.info("dropped old sessions", extra={"fields": {"sessions": dropped}})
         return dropped
+
+    async def _forget(self, sessions: list[int]) -> None:
+        """The states first: who comes back after a crash in between finds the sessions, and forgets them again."""
+        await self._forget_states(sessions)
+        await self._log.forget(sessions)
 
     async def _oldest(self, touched_before_unix_ms: int | None = None) -> list[SessionRow]:
         rows = await self._log.oldest_http_sessions(_BATCH, touched_before_unix_ms=touched_before_unix_ms)

@@ -1,0 +1,54 @@
+"""What the daemon knows of parked states: which session has how much on the disk."""
+
+from array import array
+
+from superfluid.kvfiles.names import token_digest
+from superfluid.worker.parked_files import ParkedFiles
+from superfluid.worker.protocol import KvChanged, KvFileAdded, KvTotals
+
+STREAM = array("i", range(500))
+
+
+def added(file_id: int, tokens: "array[int]", session: int | None = 1) -> KvFileAdded:
+    return KvFileAdded(file_id, session, len(tokens), token_digest(tokens.tobytes()))
+
+
+def change(*files: KvFileAdded, removed: tuple[int, ...] = (), totals: KvTotals | None = None) -> KvChanged:
+    return KvChanged(list(files), list(removed), totals or KvTotals())
+
+
+def test_session_has_its_longest_state_until_that_is_removed() -> None:
+    parked = ParkedFiles()
+    parked.take(change(added(1, STREAM[:300]), added(2, STREAM[:400]), added(3, STREAM[:450], session=2)))
+    assert [parked.session_tokens(session) for session in (1, 2, 3)] == [400, 450, 0]
+    parked.take(change(removed=(2, 3, 99)))
+    assert [parked.session_tokens(session) for session in (1, 2)] == [300, 0]
+
+
+def test_file_that_comes_and_goes_in_one_report_is_gone() -> None:
+    parked = ParkedFiles()
+    parked.take(change(added(1, STREAM[:300]), removed=(1,)))
+    assert parked.session_tokens(1) == 0
+
+
+def test_prefix_is_the_longest_state_within_the_stream_whosever_it_is() -> None:
+    parked = ParkedFiles()
+    other = STREAM[:350]
+    other[340] = -5
+    parked.take(change(added(1, STREAM[:300]), added(2, other), added(3, array("i", [*STREAM, 1]))))
+    assert parked.prefix_tokens(STREAM) == 300
+    assert parked.prefix_tokens(STREAM[:299]) == 0
+    parked.take(change(added(4, STREAM[:300], session=None), removed=(1,)))
+    assert parked.prefix_tokens(STREAM) == 300
+    parked.take(change(removed=(4,)))
+    assert parked.prefix_tokens(STREAM) == 0
+
+
+def test_lost_worker_takes_its_files_along_and_leaves_its_counts() -> None:
+    parked = ParkedFiles()
+    parked.take(change(added(1, STREAM), totals=KvTotals(5, 4, 3, 2, files=1, size_bytes=10)))
+    parked.worker_lost()
+    assert (parked.session_tokens(1), parked.prefix_tokens(STREAM)) == (0, 0)
+    assert parked.totals() == KvTotals(5, 4, 3, 2)
+    parked.take(change(added(1, STREAM), totals=KvTotals(1, 1, 1, 1, files=2, size_bytes=20)))
+    assert parked.totals() == KvTotals(6, 5, 4, 3, files=2, size_bytes=20)
