@@ -72,6 +72,7 @@ SCALARS = {
     "superfluid_otlp_spans_exported_total": ("counter", 0),
 }
 LABELLED = {
+    "superfluid_parks_total",
     "superfluid_queue_depth",
     "superfluid_ttft_seconds",
     "superfluid_node_info",
