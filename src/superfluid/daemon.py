@@ -101,6 +101,7 @@ class _Daemon:
             lambda: None if self._sessions is None else self._sessions.statistics(),
             lambda: None if self._telemetry is None else self._telemetry.span_counts(),
             self._infill_counters,
+            lambda: next(iter(self._models.list_models()), None),
         )
         self._telemetry: TelemetryStack | None = None
         self._monitor: MonitorLink | None = None

@@ -13,7 +13,7 @@ from tests.fixtures.gguf_bytes import small_model
 from superfluid.cli.main import main
 from superfluid.version import __version__
 
-COMMANDS = ["serve", "session", "media", "top", "pull", "help", "version"]
+COMMANDS = ["serve", "chat", "session", "media", "top", "pull", "help", "version"]
 
 
 def test_no_command_shows_the_overview_on_stderr_and_exits_2(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import click
 
+from superfluid.cli.chat.command import chat_command
 from superfluid.cli.commands import Command, Group, say_error, unknown_command
 from superfluid.cli.media import media_command
 from superfluid.cli.pull import pull_command
@@ -64,6 +65,7 @@ def root_command() -> Group:
         epilog=_EXAMPLES,
     )
     root.add_command(serve_command())
+    root.add_command(chat_command())
     root.add_command(session_command())
     root.add_command(media_command())
     root.add_command(top_command())

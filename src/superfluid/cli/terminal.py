@@ -1,10 +1,17 @@
 """What the command line asks of the terminal it runs in: is it one, how wide, can it show more than ASCII."""
 
+import codecs
 import shutil
 import sys
 import time
 from typing import TextIO
 
+_LIKENESS = "superfluid.likeness"
+_LIKENESSES = {
+    "•": "*", "◦": "-", "…": "...", "–": "-", "—": "-", "―": "-", "‘": "'", "’": "'", "“": '"', "”": '"', "«": '"',
+    "»": '"', "›": ">", "‹": "<", "→": "->", "←": "<-", "×": "x", "│": "|", "─": "-", "▌": "|", "├": "|", "└": "`",
+    "⋮": ":", "\u00a0": " ", "\u202f": " ",
+}  # fmt: skip
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 
@@ -23,11 +30,21 @@ def terminal_columns() -> int:
 
 
 def survive_any_text() -> None:
-    """Makes the standard streams show what their encoding lacks as ``?``, and read what is none, instead of failing."""
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
+    """Makes the standard streams write something like it where their encoding lacks a character, and read anything,
+    instead of failing."""
+    codecs.register_error(_LIKENESS, _likeness)
+    for stream, handler in ((sys.stdin, "replace"), (sys.stdout, _LIKENESS), (sys.stderr, _LIKENESS)):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
-            reconfigure(errors="replace")
+            reconfigure(errors=handler)
+
+
+def _likeness(error: UnicodeError) -> tuple[str, int]:
+    """An error handler for codecs: what typewriters had for a character, else ``?``."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    return "".join(_LIKENESSES.get(character, "?") for character in missing), error.end
 
 
 def age_text(now_unix_ms: int, then_unix_ms: int | None) -> str:

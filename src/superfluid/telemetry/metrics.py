@@ -15,6 +15,8 @@ from superfluid.domain.statistics import (
     SessionStatistics,
     SpanCounts,
 )
+from superfluid.sessions.interface import ServedModel
+from superfluid.telemetry.model_metrics import ModelCollector
 
 CONTENT_TYPE = "text/plain; version=0.0.4"
 QOS_LABELS = {
@@ -75,7 +77,8 @@ class MetricsPage:
     """Calling it gives the page and its content type. Cheap (well under 5 ms); does not block.
 
     ``statistics`` is that of the default model, ``dropped`` counts log lines that were lost. ``sessions`` gives
-    ``None`` where no sessions are kept, ``spans`` where none are exported. ``infill`` is read as it is.
+    ``None`` where no sessions are kept, ``spans`` where none are exported, ``served`` while no model is known.
+    ``infill`` is read as it is.
     """
 
     def __init__(
@@ -86,10 +89,12 @@ class MetricsPage:
         sessions: Callable[[], SessionStatistics | None] = lambda: None,
         spans: Callable[[], SpanCounts | None] = lambda: None,
         infill: InfillCounters | None = None,
+        served: Callable[[], ServedModel | None] = lambda: None,
     ) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
         collector = _StatisticsCollector(statistics, dropped, node, sessions, spans, infill or InfillCounters())
         self.registry.register(collector)
+        self.registry.register(ModelCollector(served))
 
     def __call__(self) -> tuple[bytes, str]:
         return render(self.registry), CONTENT_TYPE

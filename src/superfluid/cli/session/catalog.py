@@ -56,8 +56,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 def fetch_rows(client: SessionClient, *, include_archived: bool) -> list[Row]:
     """Every session, by id, without details."""
-    listed = client.ask(requests.Sessions(include_archived), responses.SessionList)
-    return list(map(row_of, listed.sessions))
+    return rows_of(client.ask(requests.Sessions(include_archived), responses.SessionList))
 
 
 def fetch_summary(client: SessionClient, session: int) -> SessionSummary:
@@ -82,6 +81,10 @@ def with_details(client: SessionClient, rows: Sequence[Row]) -> list[Row]:
         for row in rows
     ]
     return [_detailed(row, reply) for row, reply in zip(rows, client.ask_all(questions), strict=True)]
+
+
+def rows_of(listed: responses.SessionList) -> list[Row]:
+    return list(map(row_of, listed.sessions))
 
 
 def row_of(summary: SessionSummary) -> Row:

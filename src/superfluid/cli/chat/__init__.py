@@ -1,0 +1,1 @@
+"""``superfluid chat``: a conversation in the terminal, on a session of a running server."""
