@@ -5,6 +5,7 @@
 #   make test                      set up, then run the test suite            (ARGS="tests/chat -x" narrows it)
 #   make check                     format, lint, strict types, tests: what CI wants to see
 #   make torture                   kill daemon and worker 200 times under load (ARGS="--kills 20 --engine fake")
+#   make fuzz                      a million wrong and half-wrong frames       (ARGS="--frames 100000 --only daemon")
 #   make bench                     compare with llama-server and others       (ARGS="--quick --only decode")
 
 VENV := .venv
@@ -16,7 +17,7 @@ ARGS :=
 # simply tried again.
 SETUP_SOURCES := pyproject.toml scripts/bootstrap.py scripts/find-python.sh
 
-.PHONY: help serve test check format format-check lint types torture bench clean
+.PHONY: help serve test check format format-check lint types torture fuzz bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -45,6 +46,9 @@ format: $(STAMPS)/check
 torture: $(STAMPS)/test
 	$(PY) scripts/torture.py $(ARGS)
 
+fuzz: $(STAMPS)/fuzz
+	$(PY) scripts/fuzz.py $(ARGS)
+
 bench: $(STAMPS)/bench
 	$(PY) -m benchmarks $(ARGS)
 
@@ -57,6 +61,9 @@ $(STAMPS)/test: $(SETUP_SOURCES)
 # mypy reads the tests and the benchmarks, so it needs what they import.
 $(STAMPS)/check: $(SETUP_SOURCES)
 	@sh scripts/setup.sh check test
+
+$(STAMPS)/fuzz: $(SETUP_SOURCES)
+	@sh scripts/setup.sh fuzz test
 
 $(STAMPS)/bench: $(SETUP_SOURCES)
 	@sh scripts/setup.sh bench

@@ -82,7 +82,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "apsw": ("store",),
     "jinja2": ("chat",),
     "starlette": ("http", "web"),
-    "uvicorn": ("http", "web.server"),
+    "uvicorn": ("http", "web.websocket_protocol"),
     "huggingface_hub": ("models",),
     "prometheus_client": ("telemetry",),
     "opentelemetry": ("telemetry",),

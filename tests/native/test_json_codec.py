@@ -343,6 +343,13 @@ def test_text_with_half_a_surrogate_pair_is_refused(text: str) -> None:
     assert refusal(message) == "AppendMessage.text: the text holds half of a surrogate pair"
 
 
+def test_half_a_surrogate_pair_among_numbers_is_refused_as_what_it_is() -> None:
+    message = '{"PutMedia":{"bytes":["\\ud800"],"mime":""}}'
+    assert refusal(message) == "PutMedia.bytes[0]: expected a whole number, got text"
+    assert "got text" in refusal('{"Append":{"session":1,"span":[1,"\\udfff"]}}')
+    assert "got an object" in refusal('{"Append":{"session":1,"span":[{"\\ud800":1}]}}')
+
+
 def test_text_with_a_surrogate_pair_is_one_character() -> None:
     assert decode('{"SetLogLevel":{"directive":"\\ud83d\\ude00"}}') == requests.SetLogLevel("\U0001f600")
 

@@ -10,6 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from superfluid.errors import AddressUnavailableError
+from superfluid.http.bounded_protocol import BoundedHttpProtocol
 
 BACKLOG = 2048
 IDLE_CONNECTION_SECONDS = 65
@@ -77,7 +78,7 @@ class HttpServer:
     ) -> None:
         config = uvicorn.Config(
             app,
-            http="httptools",
+            http=BoundedHttpProtocol,
             ws="none" if websockets is None else websockets,
             ws_max_size=MAX_WEBSOCKET_MESSAGE_BYTES,
             # A client that is served slowly is not read, its pongs included; and on loopback a dead one is noticed.

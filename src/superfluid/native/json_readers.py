@@ -136,7 +136,8 @@ def _uint_list_reader(item: Unsigned) -> Reader:
             raise _wrong("an array", tree)
         try:
             values: tuple[int, ...] = msgspec.convert(tree, expected)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, UnicodeError):
+            # The latter for half of a surrogate pair in a text, which msgspec wants to name in its message.
             values = explain(tree)
         return values
 

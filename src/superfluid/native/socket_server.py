@@ -167,5 +167,8 @@ class _Client:
             following = outbox.take_now() if size < WRITE_BYTES else None
         view = memoryview(b"".join(parts))
         for start in range(0, len(view), WRITE_BYTES):
+            if self._writer.is_closing():
+                # uvloop raises RuntimeError where asyncio would not notice.
+                raise ConnectionResetError("the client is gone")
             self._writer.write(view[start : start + WRITE_BYTES])
             await self._writer.drain()

@@ -1,20 +1,14 @@
 """The web listener's HTTP and WebSocket server, and its end. Runs in the daemon."""
 
 import asyncio
-import logging
 import socket
 from collections.abc import Iterable
-from typing import Any
-
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.datastructures import Headers
-from websockets.server import ServerProtocol
-from websockets.typing import Origin
 
 from superfluid.config import Secret
 from superfluid.http.server import HttpServer, listener_address
 from superfluid.sessions.session_api import SessionApi
 from superfluid.web.app import KEEPALIVE_SECONDS, WebApplication
+from superfluid.web.websocket_protocol import WebSocketProtocol
 
 
 class WebServer:
@@ -85,18 +79,3 @@ class WebServer:
         finally:
             draining.cancel()
             hurrying.cancel()
-
-
-class _Handshake(ServerProtocol):
-    """Leaves the Origin header to the application, which looks at every one of them."""
-
-    def process_origin(self, headers: Headers) -> Origin | None:
-        return None
-
-
-class WebSocketProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's WebSockets, with our handshake."""
-
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
-        self.conn = _Handshake(max_size=self.config.ws_max_size, logger=logging.getLogger("uvicorn.error"))
