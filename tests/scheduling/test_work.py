@@ -149,24 +149,6 @@ def test_length_of_a_first_chunk_is_small() -> None:
     assert chunk.length == FIRST_CHUNK_TOKENS
 
 
-def test_short_prompts_share_the_turn_that_a_long_one_would_take() -> None:
-    """Each in a tick of its own, so that what arrives is heard in between; then the reply is due again."""
-    shadow = Shadow(make_settings(lanes=8, window_tokens=8000))
-    shadow.submit(make_job(text(1, 40), max_tokens=5000))
-    shadow.submit(make_job(text(2, 800), max_tokens=1))
-    shadow.run_until(lambda: len(shadow.finishes) == 1)
-    shadow.step()
-    for seed in range(10, 17):
-        shadow.submit(make_job(text(seed, 20), max_tokens=1))
-    chunks = []
-    while (chunk := shadow.step().chunk) is not None:
-        chunks.append(chunk.length)
-    room = int((0.4 - 0.01) / 0.008)
-    assert chunks == [20, 20]
-    assert room - sum(chunks) < MIN_CHUNK_TOKENS
-    assert shadow.plans[-1].decodes
-
-
 # ---- decode steps
 
 

@@ -42,29 +42,25 @@ class WorkChooser:
     counters: SchedulerCounters
     can_cut_chunks: bool
     background_divisor: int = 1
-    _is_prompts_turn: bool = field(default=True, init=False)
-    _room_tokens: int | None = field(default=None, init=False)
-    """What is left of the prompts' turn; ``None`` before its first chunk."""
+    _is_chunk_due: bool = field(default=True, init=False)
+    _room_tokens: int = field(default=0, init=False)
+    """What a chunk that was cut short has left of its turn; 0 is all of it."""
     _turn: int = field(default=0, init=False)
     """Decode steps, those left out included."""
 
     def choose(self, now: float) -> Work:
-        """While there is both to do, prompts and replies take turns. The prompts' turn has room for several short ones,
-        one a tick; a turn that no reply may use is theirs too."""
+        """While there is both to do they take turns; a prompt gets the turns that no decoding lane may use."""
         prefilling = [lane for lane in self.lanes if lane.is_prefilling]
         decoding = [lane for lane in self.lanes if lane.is_decoding]
         budget = self._budget(decoding)
-        if not decoding:
-            self._is_prompts_turn, self._room_tokens = True, None
-        if prefilling and self._is_prompts_turn:
-            room = budget if self._room_tokens is None else min(budget, self._room_tokens)
-            chunk = self._chunk(prefilling, room, now)
-            self._leave_room(0 if chunk.is_image else room - chunk.length)
-            return Work(chunk=chunk, chunk_budget_tokens=budget)
+        if prefilling and self._is_chunk_due:
+            room = min(budget, self._room_tokens) if decoding and self._room_tokens else budget
+            self._is_chunk_due, self._room_tokens = False, 0
+            return Work(chunk=self._chunk(prefilling, room, now), chunk_budget_tokens=budget)
         self._turn += 1
         rows = self._rows(decoding)
         if rows:
-            self._is_prompts_turn, self._room_tokens = True, None
+            self._is_chunk_due = True
             return Work(tuple([lane.decode for lane in rows if lane.decode is not None]), chunk_budget_tokens=budget)
         if prefilling:
             return Work(chunk=self._chunk(prefilling, budget, now), chunk_budget_tokens=budget)
@@ -80,13 +76,9 @@ class WorkChooser:
             sequence = other.sequence
             if sequence is not None and other.is_prefilling:
                 sequence.passed_ticks = sequence.passed_ticks + ticks if sequence.order < served.order else 0.0
-        if is_cut and self._room_tokens is not None:
-            spent = ceil(seconds / self.rates.prefill_seconds_per_token) if seconds else 0
-            self._leave_room(self._room_tokens + max(0, chunk.length - spent))
-
-    def _leave_room(self, tokens: int) -> None:
-        self._room_tokens = tokens
-        self._is_prompts_turn = tokens >= MIN_CHUNK_TOKENS
+        left = chunk.length * (1 - seconds / chunk.expected_seconds) if is_cut and chunk.expected_seconds else 0
+        if left >= MIN_CHUNK_TOKENS:
+            self._is_chunk_due, self._room_tokens = True, int(left)
 
     # ---- decode steps
 
