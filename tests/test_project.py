@@ -88,6 +88,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "opentelemetry": ("telemetry",),
     "textual": ("tui",),
     "xxhash": ("telemetry.trace_ids", "kvfiles"),
+    "markdown_it": ("cli.chat.blocks",),
     "gguf": (),
 }
 

@@ -1,11 +1,12 @@
-"""``superfluid media`` against a scripted server."""
+"""``superfluid media`` against a scripted server, and once against a real one."""
 
 import hashlib
 import json
 from pathlib import Path
 
 import pytest
-from tests.fixtures.client_commands import run_command
+from tests.fixtures.client_commands import run_client, run_command
+from tests.fixtures.live_daemon import LiveDaemon
 from tests.fixtures.scripted_socket import scripted_socket
 
 from superfluid.native import requests, responses
@@ -70,3 +71,12 @@ def test_media_alone_shows_its_commands_on_stderr_and_exits_2() -> None:
     ended = run_command("media")
     assert (ended.code, ended.out) == (2, "")
     assert "  put  Store a file and print its hash." in ended.err
+
+
+def test_put_and_gc_reach_a_real_pool(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"picture")
+    with LiveDaemon(tmp_path) as daemon:
+        put = run_client(daemon, "media", "put", tmp_path / "a.png")
+        gc = run_client(daemon, "media", "gc", "--json")
+    assert (put.code, put.out) == (0, hashlib.sha256(b"picture").hexdigest() + "\n")
+    assert json.loads(gc.out) == {"kept": 0, "removed": 1}

@@ -1,6 +1,7 @@
 """``superfluid chat`` on a real terminal, a real daemon behind it."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -178,6 +179,60 @@ def test_history_is_remembered_unless_told_not_to(daemon: LiveDaemon, tmp_path: 
         terminal.type("\x04")
         terminal.wait_end()
     assert remembered.read_text() == '"hi"\n'
+
+
+def test_session_that_answers_somebody_else_is_watched_and_then_answers_us(daemon: LiveDaemon, tmp_path: Path) -> None:
+    with daemon.client() as other:
+        session = other.create()
+        other.append(session, "a long one")
+        with chatting(daemon, tmp_path, "--session", str(session)) as terminal:
+            terminal.wait_for("2 › ")
+            reply = other.stream(session, 2000)
+            next(reply)
+            terminal.type("hi\r")
+            terminal.wait_for("This session is answering somebody else")
+            terminal.wait_for("word149")
+            terminal.wait_for("Hello there.")
+            list(reply)
+            terminal.wait_for("3 › ")
+            terminal.type("\x04")
+            assert terminal.wait_end() == 0
+
+
+def test_model_that_is_loading_is_waited_for(tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"load_seconds": 1.5, "replies": [{"text": "At last."}]}))
+    with LiveDaemon(tmp_path, script) as daemon:
+        daemon.kill()
+        daemon.launch()
+        while not daemon.socket_answers():
+            time.sleep(0.02)
+        with chatting(daemon, tmp_path) as terminal:
+            terminal.type("hi\r")
+            terminal.wait_for("the model is loading")
+            terminal.wait_for("At last.")
+            terminal.wait_for("2 › ")
+            terminal.type("\x04")
+            assert terminal.wait_end() == 0
+
+
+def test_without_a_server_it_asks_before_it_starts_one(tmp_path: Path) -> None:
+    command = [*COMMAND, "chat", "--socket", "/tmp/absent.sock", "--model", "m.gguf"]
+    with PseudoTerminal(command, clean_environment(tmp_path) | {"NO_COLOR": "1"}) as terminal:
+        terminal.wait_for("No server answers at /tmp/absent.sock.")
+        terminal.wait_for("Start one in the background, with m.gguf? [Y/n]")
+        terminal.type("n\r")
+        assert terminal.wait_end() == 1
+        assert "`superfluid serve m.gguf --socket /tmp/absent.sock` starts one" in terminal.output
+
+
+def test_server_it_started_that_fails_is_told_with_the_reason(tmp_path: Path) -> None:
+    command = [*COMMAND, "chat", "--model", str(tmp_path / "absent.gguf")]
+    with PseudoTerminal(command, clean_environment(tmp_path) | {"NO_COLOR": "1"}, columns=300) as terminal:
+        terminal.wait_for("? [Y/n]")
+        terminal.type("\r")
+        assert terminal.wait_end() == 1
+        assert f"the server did not start: {tmp_path / 'absent.gguf'} does not exist" in terminal.output
 
 
 @pytest.mark.slow

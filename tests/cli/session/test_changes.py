@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from tests.fixtures.client_commands import run_client, run_command
+from tests.fixtures.command_line import COMMAND, clean_environment
 from tests.fixtures.live_daemon import GREEDY, LiveDaemon
+from tests.fixtures.pseudo_terminal import PseudoTerminal
 from tests.fixtures.scripted_socket import Answer, scripted_socket
 
 from superfluid.cli.session.catalog import Row
@@ -201,3 +204,20 @@ def test_purge_text_names_the_forks_that_stay() -> None:
         "Kept, with copies of what they inherit: 2 (1,200 tokens)",
     ]
     assert purge_text(row(4, None), [], PurgeMode.REROOT) == "This deletes session 4 (1,200 tokens)."
+
+
+def test_purge_at_a_terminal_asks_and_goes_by_the_answer(daemon: LiveDaemon, session: int, tmp_path: Path) -> None:
+    with daemon.client() as client:
+        fork = client.make(requests.Fork(session, 2, None))
+    command = [*COMMAND, "session", "purge", str(session), "--cascade", "--socket", str(daemon.socket)]
+    environment = clean_environment(tmp_path) | {"NO_COLOR": "1"}
+    for answer, code in (("n", 1), ("y", 0)):
+        with PseudoTerminal(command, environment) as terminal:
+            terminal.wait_for("Delete for good? [y/N]")
+            assert '"Name three rivers."' in terminal.output
+            assert "and 1 descendant" in terminal.output
+            terminal.type(f"{answer}\r")
+            assert terminal.wait_end() == code
+        with daemon.client() as client:
+            assert (session in client.list_ids()) is (code == 1)
+    assert f"purged 2 sessions: {fork}, {session}" in terminal.output

@@ -10,6 +10,8 @@ from superfluid.native.client import SessionClient
 from superfluid.native.requests import Request
 from superfluid.native.responses import Response
 
+CANCEL_SECONDS = 2.0
+
 R = TypeVar("R", bound=Response)
 
 
@@ -62,9 +64,10 @@ class Link:
         return True
 
     def cancel(self, session: int) -> None:
-        """Ends the generation in flight, from another connection. Without effect if there is none any more."""
+        """Ends the generation in flight, from another connection. Without effect if there is none any more, and if the
+        server does not answer soon."""
         try:
-            with SessionClient(self.path) as second:
+            with SessionClient(self.path, reply_seconds=CANCEL_SECONDS) as second:
                 second.ask(requests.Cancel(session), responses.Cancelling)
         except (RequestRefusedError, ServerUnreachableError, ConnectionLostError):
             # It ended meanwhile, or went with the server.

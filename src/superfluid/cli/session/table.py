@@ -12,6 +12,7 @@ from superfluid.cli.terminal import age_text, is_terminal
 from superfluid.native import responses
 
 MAX_OPENING = 60
+WHOLLY_PARKED_PERCENT = 90
 _NUMBERS = ("TOKENS", "EVENTS")
 
 
@@ -58,14 +59,16 @@ def title_text(row: Row) -> str:
 
 
 def tier_word(row: Row) -> str:
-    """The tier; of a parked session that went on since, with the share that is parked."""
+    """The tier; of a session that went on a good deal since it was parked, with the share that is parked."""
     match row.tier:
         case None:
             return "-"
         case responses.Resident():
             return "resident"
         case responses.Parked(covered):
-            return "parked" if covered >= row.tokens else f"parked {100 * covered // max(row.tokens, 1)}%"
+            # What was drawn last is never in a parked state.
+            percent = 100 * covered // max(row.tokens, 1)
+            return "parked" if percent >= WHOLLY_PARKED_PERCENT else f"parked {percent}%"
         case responses.Cold():
             return "cold"
 
