@@ -113,3 +113,14 @@ def test_sampling_out_of_range_is_wrong_usage(flag: str) -> None:
     ended = run_command("chat", flag, stdin="hi")
     assert ended.code == 2
     assert ended.err.splitlines()[-1].startswith("error: ")
+
+
+def test_busy_session_is_waited_for_in_silence(daemon: LiveDaemon) -> None:
+    with daemon.client() as other:
+        session = other.create()
+        other.append(session, "a long one")
+        reply = other.stream(session, 100)
+        next(reply)
+        ended = run_client(daemon, "chat", "--session", session, stdin="hi")
+        list(reply)
+    assert (ended.code, ended.out) == (0, "Hello there.\n")

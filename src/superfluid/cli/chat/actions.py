@@ -16,17 +16,18 @@ from superfluid.cli.chat.slash import help_rows, number_of
 from superfluid.cli.chat.talk import ReplyEnd, Talk
 from superfluid.cli.media import read_media
 from superfluid.cli.session.catalog import rows_of
-from superfluid.domain.events import GenParams, Replace, ToolOutcomeCode, TurnRole
+from superfluid.domain.events import Generated, GenParams, Replace, ToolOutcomeCode, TurnRole
 from superfluid.domain.reply import Finish
 from superfluid.errors import UsageError
 from superfluid.native import requests, responses
 
 HISTORY_AT_START = 3
 CROWDED_SHARE = 0.8
+FULL_SHARE = 1.0
 
 
 class Actions:
-    """``params`` is how new branches draw, ``None`` as their parents do. ``window_tokens`` may be unknown."""
+    """``params`` is how branches draw, ``None``: as their parents. ``window_tokens`` gives ``None`` if nobody says."""
 
     def __init__(
         self,
@@ -37,7 +38,7 @@ class Actions:
         params: GenParams | None = None,
         system: str | None = None,
         tools: tuple[str, ...] = (),
-        window_tokens: int | None = None,
+        window_tokens: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._talk = talk
         self._screen = screen
@@ -45,7 +46,7 @@ class Actions:
         self._params = params
         self._system = system
         self._tools = tools
-        self._window = window_tokens
+        self._window_tokens = window_tokens
         self._table: Mapping[str, Callable[[str], None]] = {
             "help": self._help,
             "retry": self._retry,
@@ -103,9 +104,9 @@ class Actions:
     def _begin(self) -> Conversation:
         return self._talk.begin(self._system, self._tools)
 
-    def _reply(self) -> None:
+    def _reply(self, *, is_cut_shown: bool = True) -> None:
         self._screen.blank()
-        end = self._talk.reply()
+        end = self._talk.reply(is_cut_shown=is_cut_shown)
         notes = [*self._ending_notes(end), *self._crowded_notes()]
         if notes:
             self._screen.blank()
@@ -122,17 +123,21 @@ class Actions:
             case Finish.CANCELLED:
                 yield "Stopped. /continue goes on with the reply, /retry begins another."
             case Finish.LENGTH | Finish.NONE:
-                used = len(self._talk.current.state.tokens)
-                is_full = self._window is not None and used >= self._window - 1
+                is_full = self._filled_share() >= FULL_SHARE
                 full = "The context is full: /trim goes back, /new begins afresh."
                 yield full if is_full else "Cut at the limit: /continue goes on."
             case _:
                 yield "The reply failed. /continue tries to go on with it."
 
     def _crowded_notes(self) -> Iterator[str]:
-        used = len(self._talk.current.state.tokens)
-        if self._window is not None and CROWDED_SHARE * self._window < used < self._window - 1:
-            yield f"The context is {100 * used // self._window}% full."
+        share = self._filled_share()
+        if CROWDED_SHARE < share < FULL_SHARE:
+            yield f"The context is {int(100 * share)}% full."
+
+    def _filled_share(self) -> float:
+        """Of the context; 0 if its size is not known."""
+        window = self._window_tokens()
+        return 0.0 if window is None else (len(self._talk.current.state.tokens) + 1) / window
 
     def _say_open_calls(self) -> None:
         """After a reply that shows the calls themselves."""
@@ -156,10 +161,14 @@ class Actions:
 
     def _continue(self, _: str) -> None:
         conversation = self._existing()
-        self._talk.refresh()
-        if not conversation.is_cut:
+        # A reply that was given up may have gone on without us.
+        is_news = any(isinstance(event.body, Generated) for event in self._talk.refresh())
+        if conversation.is_cut:
+            self._reply(is_cut_shown=not is_news)
+        elif is_news:
+            print_exchanges(self._screen, conversation.exchanges[-1:])
+        else:
             raise UsageError("There is nothing to go on with: the last reply is finished.")
-        self._reply()
 
     def _retry(self, _: str) -> None:
         conversation = self._existing()
@@ -312,4 +321,4 @@ class Actions:
 
     def _help(self, _: str) -> None:
         self._screen.columns(help_rows(), "dim")
-        self._screen.say("Alt-Enter, or a backslash at the end of a line, begins a new line. Ctrl-C stops a reply.")
+        self._screen.say("Alt-Enter begins a new line; so does a backslash at the end. Ctrl-C stops a reply.")

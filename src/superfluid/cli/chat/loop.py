@@ -17,7 +17,7 @@ from superfluid.cli.chat.prompt import LinePrompt, Prompt, StreamPrompt
 from superfluid.cli.chat.sampling import SamplingFlags, chat_params
 from superfluid.cli.chat.screen import Screen
 from superfluid.cli.chat.slash import parse_line
-from superfluid.cli.chat.starting import Wanted, find_server, is_interactive
+from superfluid.cli.chat.starting import Server, Wanted, find_server, is_interactive
 from superfluid.cli.chat.talk import Talk
 from superfluid.cli.commands import say_note
 from superfluid.config import home_directory
@@ -54,30 +54,30 @@ def chat(settings: ChatSettings) -> int:
     wanted = Wanted(settings.socket, settings.model)
     link = Link(settings.socket)
     try:
-        facts = find_server(wanted, link, screen, can_ask=is_interactive())
-        params = chat_params(settings.sampling, facts.sampling)
+        server = Server(link, find_server(wanted, link, screen, can_ask=is_interactive()))
         talk = Talk(
             link,
-            new_params=lambda: chat_params(settings.sampling, facts.sampling),
+            new_params=lambda: chat_params(settings.sampling, server.facts().sampling),
             max_tokens=settings.max_tokens,
             new_view=screen.view,
             say=screen.say,
+            is_quiet=not is_interactive(),
         )
         prompt = _prompt(settings, screen)
         actions = Actions(
             talk,
             screen,
             prompt,
-            params=params if settings.sampling.is_given else None,
+            params=chat_params(settings.sampling, server.facts().sampling) if settings.sampling.is_given else None,
             system=settings.system,
             tools=tools,
-            window_tokens=facts.window_tokens,
+            window_tokens=lambda: server.facts().window_tokens,
         )
         if not is_interactive():
             return _answer_pipe(settings, talk, actions)
         loop = _Loop(settings, wanted, talk, actions, screen, prompt)
         with key_by_key() if isinstance(prompt, LinePrompt) and prompt.is_editor else nullcontext():
-            return loop.run(facts.model)
+            return loop.run(server.facts().model)
     finally:
         link.close()
 
@@ -137,6 +137,9 @@ class _Loop:
                 self._actions.send(typed.text)
             else:
                 self._actions.run(typed.command, typed.text)
+        except EOFError:
+            self._screen.blank()
+            self._screen.say("Nothing was changed.")
         except KeyboardInterrupt:
             # A request may be unanswered: its reply must not be taken for the next one's.
             self._talk.link.close()

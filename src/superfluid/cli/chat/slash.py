@@ -20,7 +20,7 @@ COMMANDS = (
     SlashCommand("help", "", "show this"),
     SlashCommand("retry", "", "have the last message answered anew, with another seed"),
     SlashCommand("continue", "", "go on with a reply that was cut"),
-    SlashCommand("edit", "N [TEXT]", "change message N and have it answered; what followed it is left out"),
+    SlashCommand("edit", "N [TEXT]", "change message N, drop what followed, have it answered"),
     SlashCommand("trim", "[N]", "go back to before message N, by default the last one"),
     SlashCommand("fork", "[N]", "branch off here, or behind the reply to message N"),
     SlashCommand("tree", "", "draw this session's family"),

@@ -37,6 +37,20 @@ class Wanted(Struct, frozen=True):
         ]
 
 
+class Server:
+    """What the server says of itself; asked again as long as its model is loading."""
+
+    def __init__(self, link: Link, facts: ServerFacts) -> None:
+        self._link = link
+        self._facts = facts
+
+    def facts(self) -> ServerFacts:
+        """Raises ConnectionLostError and ServerUnreachableError."""
+        if self._facts.model is None:
+            self._facts = ask_facts(self._link)
+        return self._facts
+
+
 def find_server(wanted: Wanted, link: Link, screen: Screen, *, can_ask: bool) -> ServerFacts:
     """What the server at the socket says of itself, after starting one there if that is agreed to.
 

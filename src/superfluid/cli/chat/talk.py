@@ -39,7 +39,8 @@ class ReplyEnd(Struct, frozen=True):
 
 
 class Talk:
-    """``new_params`` is how sessions made here draw. ``conversation`` is ``None`` until there is a session."""
+    """``new_params`` is how sessions made here draw. ``conversation`` is ``None`` until there is a session. With
+    ``is_quiet`` nothing is shown but replies to us."""
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class Talk:
         max_tokens: int,
         new_view: Callable[[], ReplyView],
         say: Callable[[str], None],
+        is_quiet: bool = False,
     ) -> None:
         self.link = link
         self.conversation: Conversation | None = None
@@ -56,6 +58,7 @@ class Talk:
         self._new_params = new_params
         self._new_view = new_view
         self._say = say
+        self._is_quiet = is_quiet
 
     # ---- the session
 
@@ -97,8 +100,9 @@ class Talk:
 
     # ---- replies
 
-    def reply(self) -> ReplyEnd:
+    def reply(self, *, is_cut_shown: bool = True) -> ReplyEnd:
         """Has the session answered, or its cut reply continued, and shows that. The log is taken in afterwards.
+        ``is_cut_shown`` says whether what the cut reply said stands on the screen.
 
         Ctrl-C cancels the reply. Raises RequestRefusedError if the server will not, ServerUnreachableError if it went
         away and did not come back; what it had written is in the log.
@@ -106,7 +110,8 @@ class Talk:
         with Interrupts() as interrupts:
             streamed = _Streamed(self, self._new_view(), interrupts)
             if (run := self.current.cut_run) is not None:
-                streamed.view.resume(run.channel, run.text)
+                begin = streamed.view.resume if is_cut_shown else streamed.view.write
+                begin(run.channel, run.text)
             try:
                 end = streamed.run()
             finally:
@@ -122,7 +127,9 @@ class Talk:
 
     def _wait_out(self, refused: RequestRefusedError) -> None:
         """Returns when it is worth asking again. Raises the refusal if it stays one, KeyboardInterrupt on Ctrl-C."""
-        if is_busy(refused) and self.conversation is not None:
+        if is_busy(refused) and self._is_quiet:
+            self._wait_with_view("the session is answering somebody else")
+        elif is_busy(refused) and self.conversation is not None:
             self._say("This session is answering somebody else (Ctrl-C stops waiting):")
             self._show_other_reply()
         elif is_loading(refused):
