@@ -12,6 +12,7 @@ from superfluid.domain.request import QosClass, SamplingParams
 from superfluid.engine.fake import FakeEngine
 from superfluid.engine.fake_script import FakeScript, ScriptedReply
 from superfluid.engine.fake_vocabulary import END_OF_GENERATION, encode_plain
+from superfluid.worker.loop import TickLoop
 from superfluid.worker.protocol import Ping, SetBackgroundRate, SetLogFilter, Stop, Submit, TickStarted
 
 SAMPLED = SamplingParams(temperature=1.5, top_p=0.9, seed=11, repeat_penalty=1.2)
@@ -316,3 +317,23 @@ def test_tokens_that_were_held_back_do_not_wait_for_a_long_chunk() -> None:
     announced = len(loop.announced)
     loop.tick()
     assert (len(streaming.tokens), len(loop.announced)) == (4, announced + 1)
+
+
+def test_debug_line_of_a_tick_has_its_times_counts_and_learned_rates() -> None:
+    loop = SteppedLoop(settings=make_settings(2))
+    lines: list[str] = []
+    loop.loop = TickLoop(loop.engine, loop.settings, loop.inbox, lambda _: None, clock=loop.clock, debug=lines.append)
+    loop.loop.take(Submit(make_job(words(1, 20), max_tokens=2)))
+    while loop.loop.tick():
+        pass
+    prefill, decode = lines
+    names = [pair.partition("=")[0] for pair in prefill.split()[1:]]
+    assert prefill.startswith("[tick] ")
+    assert names == [
+        "secs", "pf_secs", "dec_secs", "prefill_tok", "rounds", "P_eff", "P_plan", "D", "round_secs",
+        "pf_secs_per_tok", "budget", "grant",
+    ]  # fmt: skip
+    assert "prefill_tok=20" in prefill
+    assert "P_plan=1 D=0 round_secs=none" in prefill
+    assert "rounds=1" in decode
+    assert " D=1 " in decode

@@ -371,6 +371,19 @@ async def test_raising_sink_loses_its_own_job_only(running: Start) -> None:
     assert sink.received == expected_tokens(3, 20)
 
 
+async def test_worker_debug_lines_go_to_stderr_as_they_are_past_the_log(
+    running: Start, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with caplog.at_level(logging.INFO):
+        async with running({"print": ["[tick] secs=0.001", "other"]}) as supervisor:
+            sink = RecordingSink()
+            supervisor.submit(make_job(1), sink)
+            await sink.until()
+    assert "[tick] secs=0.001\n" in capsys.readouterr().err
+    assert "[tick]" not in caplog.text
+    assert "other" in caplog.text
+
+
 async def test_worker_output_and_log_records_reach_the_daemon(running: Start, caplog: pytest.LogCaptureFixture) -> None:
     records: list[LogRecord] = []
     with caplog.at_level(logging.INFO):

@@ -32,6 +32,13 @@ VARIABLES = (
         "`1` lets llama.cpp's own log through.",
         "1 lets llama.cpp's own log through",
     ),
+    Variable("SUPERFLUID_API_KEY", "none", "The key that `superfluid top` sends, if `--api-key` is not given."),
+    Variable("SUPERFLUID_ENGINE_VERBOSE", "off", "The same as `SUPERFLUID_LLAMA_LOG`."),
+    Variable(
+        "SUPERFLUID_DEBUG_TICK",
+        "off",
+        "Set to anything, even to nothing: a line on stderr for every call of the engine, past `--log-filter`.",
+    ),
     Variable(
         "SUPERFLUID_NODE_NAME",
         "the host's name",

@@ -203,11 +203,16 @@ def _model_config(
         mmproj=_mmproj(flags.mmproj),
         pulls_mmproj=not flags.is_pulled_without_mmproj,
         llama_library_path=Path(library).expanduser() if library else None,
-        is_engine_log_kept=environment_value(environment, "SUPERFLUID_LLAMA_LOG") not in (None, "0"),
+        is_engine_log_kept=_is_engine_log_kept(environment),
         worker_timeout_seconds=flags.worker_timeout,
         stream_interval_seconds=flags.stream_interval_ms / 1000,
         scheduling=scheduling_rules(flags, lanes, note),
     )
+
+
+def _is_engine_log_kept(environment: Mapping[str, str]) -> bool:
+    names = ("SUPERFLUID_LLAMA_LOG", "SUPERFLUID_ENGINE_VERBOSE")
+    return any(environment_value(environment, name) not in (None, "0") for name in names)
 
 
 def _the_model(flags: ServeFlags) -> str | None:

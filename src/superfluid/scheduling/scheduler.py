@@ -70,6 +70,11 @@ class Scheduler:
         self._next_order = 0
 
     @property
+    def rates(self) -> Rates:
+        """What has been learned of the engine's pace, for reading."""
+        return self._rates
+
+    @property
     def is_idle(self) -> bool:
         """Nothing runs and nothing waits."""
         return not self._running and not self._admission.queue

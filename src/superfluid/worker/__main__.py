@@ -63,6 +63,7 @@ def serve(connection: DaemonConnection, inbox: Inbox) -> int:
             set_log_filter=logs.set_filter,
             rest=gc.collect,
             kv_files=kv_files,
+            debug=_print_line if "SUPERFLUID_DEBUG_TICK" in os.environ else None,
         )
         _collect_at_rest_only()
         try:
@@ -71,6 +72,10 @@ def serve(connection: DaemonConnection, inbox: Inbox) -> int:
             # The daemon has gone, and a send noticed it before the reader did: nobody is left to tell.
             return 0
     return 0
+
+
+def _print_line(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _collect_at_rest_only() -> None:

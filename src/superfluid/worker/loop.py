@@ -11,6 +11,7 @@ from superfluid.errors import SuperfluidError
 from superfluid.kvfiles.service import KvErased, KvEvent, KvNotWritten, KvOpened, KvRead, KvRemoved, KvWritten
 from superfluid.scheduling.plan import StepOutcome, StepPlan
 from superfluid.scheduling.scheduler import Scheduler, SchedulerSettings
+from superfluid.worker.debug import tick_line
 from superfluid.worker.executor import Execution, Executor
 from superfluid.worker.images import WorkerImages
 from superfluid.worker.inbox import Inbox
@@ -48,7 +49,8 @@ _scheduler_logger = logging.getLogger("superfluid_daemon::scheduler")
 
 class TickLoop:
     """Serves one loaded engine. ``send`` may block; what it raises ends the loop. ``rest`` is called where a pause of a
-    few milliseconds hurts least: before the loop falls asleep, and between two ticks if it never does."""
+    few milliseconds hurts least: before the loop falls asleep, and between two ticks if it never does. ``debug`` gets a
+    line for each tick."""
 
     def __init__(
         self,
@@ -61,6 +63,7 @@ class TickLoop:
         set_log_filter: Callable[[str], None] = lambda _: None,
         rest: Callable[[], object] = lambda: None,
         kv_files: KvFileThreads | None = None,
+        debug: Callable[[str], None] | None = None,
     ) -> None:
         facts = engine.facts
         self._scheduler = Scheduler(
@@ -95,6 +98,7 @@ class TickLoop:
         self._clock = clock
         self._set_log_filter = set_log_filter
         self._rest = rest
+        self._debug = debug
         self._is_stopped = False
         self._stream_interval_seconds = settings.stream_interval_seconds
         self._reported_at = 0.0
@@ -174,6 +178,8 @@ class TickLoop:
         result = self._scheduler.complete(plan, execution.outcome())
         times = TickTimes(begun_unix, begun, planned, self._clock.monotonic())
         self._reporter.completed(plan, execution, result, times)
+        if self._debug is not None and not plan.is_empty:
+            self._debug(tick_line(plan, execution, times, self._scheduler))
         if self._is_traced and not plan.is_empty:
             self._reporter.trace(plan, self._scheduler.statistics(), times)
         for retired in result.retired:

@@ -6,6 +6,7 @@ received: its sink sees a pause. Three failures in a row without a tick that did
 
 import asyncio
 import logging
+import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from superfluid.errors import (
 )
 from superfluid.kvfiles.erasing import erase_files
 from superfluid.sessions.backend import JobSink
+from superfluid.worker.debug import DEBUG_PREFIXES
 from superfluid.worker.flight import TickFlight
 from superfluid.worker.journal import JobJournal
 from superfluid.worker.parked_files import ParkedFiles
@@ -378,7 +380,10 @@ class WorkerSupervisor:
                 pass
 
     def _log_line(self, line: str) -> None:
-        _output_logger.info("%s", line)
+        if line.startswith(DEBUG_PREFIXES):
+            print(line, file=sys.stderr, flush=True)
+        else:
+            _output_logger.info("%s", line)
 
     # ---- messages; called by the socket's protocol
 

@@ -1,0 +1,30 @@
+"""Lines about the scheduler's inner workings, for SUPERFLUID_DEBUG_TICK. Pure; written by the worker to stderr."""
+
+from superfluid.scheduling.plan import StepPlan
+from superfluid.scheduling.scheduler import Scheduler
+from superfluid.worker.executor import Execution
+from superfluid.worker.ticks import TickTimes
+
+DEBUG_PREFIXES = ("[tick]", "[pressure]")
+"""How such lines begin; the daemon hands them on as they are, past the log's filter."""
+
+
+def tick_line(plan: StepPlan, execution: Execution, times: TickTimes, scheduler: Scheduler) -> str:
+    """One tick: times in seconds, counts, and what the rates have learned. Names are those of earlier versions."""
+    statistics = scheduler.statistics()
+    lanes = len(plan.decodes)
+    values = {
+        "secs": f"{times.done - times.begun:.3f}",
+        "pf_secs": f"{execution.chunk_seconds:.3f}",
+        "dec_secs": f"{execution.decode_seconds:.3f}",
+        "prefill_tok": execution.chunk_completed,
+        "rounds": int(lanes > 0),
+        "P_eff": statistics.lanes_prefilling + sum(statistics.queue_depth),
+        "P_plan": int(plan.chunk is not None),
+        "D": lanes,
+        "round_secs": f"{scheduler.rates.decode_seconds(lanes):.4f}" if lanes else "none",
+        "pf_secs_per_tok": f"{scheduler.rates.prefill_seconds_per_token:.5f}",
+        "budget": plan.chunk_budget_tokens,
+        "grant": 1,
+    }
+    return "[tick] " + " ".join(f"{name}={value}" for name, value in values.items())

@@ -1,0 +1,120 @@
+"""A marker stands in every text that a client can send or a model can say; nothing that operators see may hold it.
+
+Prompts, replies, reasoning, tool declarations and arguments, tool results, titles, permissions, blocks, bad requests;
+against the log at its lowest level, the access log, metrics, status pages and spans.
+"""
+
+import contextlib
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from tests.fixtures.collector import Collector
+from tests.fixtures.live_daemon import GREEDY, LiveDaemon, RefusedError
+
+from superfluid.native import requests, responses
+
+MARKER = "xyzzyplover"
+# As it would look in a log of token ids or bytes of it.
+PIECES = (MARKER, MARKER.upper(), MARKER.encode().hex(), ", ".join(str(byte) for byte in MARKER.encode()))
+CALL = f'<tool_call>{{"name": "look", "arguments": {{"where": "{MARKER}"}}}}</tool_call>'
+REPLY = f"<think>{MARKER} hm</think>{MARKER} indeed.{CALL}"
+TOOL = {
+    "type": "function",
+    "function": {"name": "look", "description": MARKER, "parameters": {"type": "object", "properties": {}}},
+}
+
+
+def use_sessions(running: LiveDaemon) -> None:
+    with running.client() as client:
+        created = client.ask(requests.Create(None, GREEDY))
+        assert isinstance(created, responses.Created)
+        session = created.session
+        client.ask(requests.AppendSystem(session, MARKER, (json.dumps(TOOL),)))
+        client.ask(requests.SetMeta(session, 0, MARKER, None))
+        client.ask(requests.AppendMessage(session, 1, MARKER))
+        events = list(client.stream(session, 400))
+        assert MARKER in str(events), "the model has not said it: nothing is tested"
+        calls = client.ask(requests.OpenToolCalls(session))
+        assert isinstance(calls, responses.ToolCalls)
+        for call_id, _, arguments in calls.calls:
+            assert MARKER in arguments
+            client.ask(requests.RequestPermission(session, call_id, MARKER))
+            client.ask(requests.AppendToolResult(session, call_id, MARKER))
+        client.ask(requests.AppendBlock(session, 1, 2, json.dumps({"title": MARKER, "content": MARKER})))
+        client.ask(requests.Append(session, MARKER, ()))
+        refused: tuple[Any, ...] = (
+            requests.AppendMessage(session, 9, MARKER),
+            requests.AppendSystem(session, MARKER, (MARKER,)),
+            requests.AppendImage(session, 1, MARKER, MARKER, MARKER),
+            requests.SetLogLevel(f"{MARKER}=="),
+            requests.Complete(MARKER, MARKER, 0, 4),
+        )
+        for request in refused:
+            with contextlib.suppress(RefusedError):
+                client.ask(request)
+
+
+def post(running: LiveDaemon, path: str, body: Any) -> int:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{running.http_port}{path}", data, {"content-type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            response.read()
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def use_http(running: LiveDaemon) -> None:
+    messages = [{"role": "user", "content": MARKER}]
+    chat = {"model": "fake", "messages": messages, "max_tokens": 400}
+    assert post(running, "/v1/chat/completions", chat) == 200
+    assert post(running, "/v1/chat/completions", {**chat, "stream": True, "tools": [TOOL], "user": MARKER}) == 200
+    assert post(running, "/v1/completions", {"model": "fake", "prompt": MARKER, "max_tokens": 4, "stream": True}) == 200
+    for path, body in (
+        ("/v1/chat/completions", b'{"model": "' + MARKER.encode()),
+        ("/v1/chat/completions", {**chat, "model": MARKER}),
+        ("/v1/chat/completions", {**chat, "tool_choice": {"type": "function", "function": {"name": MARKER}}}),
+        ("/v1/chat/completions", {**chat, "messages": [{"role": "user", "content": {MARKER: MARKER}}]}),
+        ("/v1/completions", {"model": "fake", "prompt": {"text": MARKER}}),
+        (f"/{MARKER}", {}),
+    ):
+        assert post(running, path, body) >= 400
+
+
+def fetch(running: LiveDaemon, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{running.http_port}{path}", timeout=10) as response:
+        text: str = response.read().decode()
+    return text
+
+
+def test_no_log_metric_span_or_page_holds_a_word_of_what_was_said(tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"replies": [{"when": MARKER, "text": REPLY}]}))
+    logs = tmp_path / "logs"
+    with Collector() as collector:
+        options = (
+            "--log-filter", "trace", "--log-dir", str(logs),
+            "--otlp-endpoint", collector.url, "--otlp-metrics", collector.url,
+            "--otlp-filter", "trace", "--otlp-batch-ms", "20", "--otlp-interval-ms", "50",
+        )  # fmt: skip
+        with LiveDaemon(tmp_path, script, *options) as running:
+            use_sessions(running)
+            use_http(running)
+            pages = "".join(fetch(running, path) for path in ("/metrics", "/slots", "/props", "/health"))
+            running.kill_worker()
+            use_http(running)
+            collector.wait_for_requests(3)
+        pushed = json.dumps(collector.requests)
+    logged = "".join(path.read_text() for path in logs.iterdir())
+    for name, text in (("pages", pages), ("spans", pushed), ("log", logged), ("stderr", running.log)):
+        assert text, name
+        for piece in PIECES:
+            assert piece not in text, name
+    assert logged.count("<-- 200 POST /v1/chat/completions") == 4
+    assert logged.count("<-- 200 POST /v1/completions") == 2
