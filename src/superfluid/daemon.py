@@ -203,6 +203,7 @@ class _Daemon:
             timeout_seconds=config.model.worker_timeout_seconds,
             on_log=emit_remote,
             on_spans=None if tracer is None else tracer.ticked,
+            on_kv_span=None if tracer is None else tracer.moved,
         )
         self._supervisor = supervisor
         infill = InfillService(

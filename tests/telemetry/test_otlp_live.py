@@ -1,8 +1,10 @@
 """A whole daemon that pushes to a collector: what arrives, and that nobody waits when nothing can."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.fixtures.collector import Collector, attributes_of
@@ -80,3 +82,48 @@ def test_collector_in_trouble_costs_spans_and_nothing_else(tmp_path: Path, colle
         collector.release()
         wait_for_generate(collector)
         generate(running)
+
+
+def spans_named(collector: Collector, name: str) -> list[dict[str, Any]]:
+    return [span for span in collector.spans() if span["name"] == name]
+
+
+def wait_for_span(collector: Collector, name: str) -> dict[str, Any]:
+    for count in range(1, 2000):
+        found = spans_named(collector, name)
+        if found:
+            return found[-1]
+        collector.wait_for_requests(count)
+    raise AssertionError(f"no {name} span came")
+
+
+def test_state_that_is_parked_and_restored_after_a_kill_has_spans(tmp_path: Path, collector: Collector) -> None:
+    with daemon(tmp_path, collector) as running:
+        with running.client() as client:
+            created = client.ask(requests.Create(None, GREEDY))
+            assert isinstance(created, responses.Created)
+            client.ask(requests.AppendMessage(created.session, 1, MARKER * 100))
+            assert list(client.stream(created.session, 8))
+        parked = attributes_of(wait_for_span(collector, "park"))
+        assert parked["superfluid.session_id"] == created.session
+        assert parked["superfluid.covered"] > 1000
+        assert parked["superfluid.lossy"] is False
+        wait_for_file(tmp_path)
+        running.kill()
+        running.start()
+        with running.client() as client:
+            assert list(client.stream(created.session, 8))
+        restore = wait_for_span(collector, "restore")
+        assert attributes_of(restore)["superfluid.session_id"] == created.session
+        assert attributes_of(restore)["superfluid.bytes"] > 0
+        collector.wait_for_requests(len(collector.requests) + 1)
+    assert restore["parentSpanId"] in {tick["spanId"] for tick in spans_named(collector, "tick")}
+    assert MARKER not in json.dumps(collector.requests)
+
+
+def wait_for_file(home: Path) -> None:
+    """A state is on the disk under its own name."""
+    deadline = time.monotonic() + 30
+    while not any(path.stat().st_size > 1000 and path.suffix == ".kv" for path in home.rglob("*") if path.is_file()):
+        assert time.monotonic() < deadline, [str(path) for path in home.rglob("*")]
+        time.sleep(0.02)

@@ -106,4 +106,50 @@ def test_filter_decides_which_spans_there_are(directive: str, names: list[str]) 
     traced.tracer.ticked([Ticked(1, 1.0, 0.1, 0, [1])])
     traced.tracer.ended(1, RunningFacts())
     assert [span.name for span in traced.spans] == names
-    assert traced.tracer.wants_ticks == ("tick" in names)
+    assert traced.tracer.wants_ticks or "tick" not in names
+
+
+class Moved(NamedTuple):
+    kind: str
+    started_unix: float
+    wall_seconds: float
+    session: int
+    covered: int
+    size_bytes: int
+    tick: int = 0
+
+
+def test_park_stands_alone_and_links_to_its_session() -> None:
+    traced = Traced()
+    traced.tracer.moved(Moved("park", 100.0, 0.25, 7, 900, 12_345))
+
+    (span,) = traced.spans
+    assert (span.name, span.target, span.parent) == ("park", "superfluid_daemon::scheduler", None)
+    assert (span.started_unix_ns, span.ended_unix_ns) == (100_000_000_000, 100_250_000_000)
+    assert span.attributes == {"session": 7, "store_ns": 5, "covered": 900, "lossy": False}
+    assert span.links == (SpanContext(70, 7),)
+
+
+def test_restore_is_a_child_of_its_tick_although_that_is_told_later() -> None:
+    traced = Traced()
+    traced.tracer.moved(Moved("restore", 100.0, 0.25, 7, 900, 12_345, 9))
+    traced.tracer.ticked([Ticked(9, 100.0, 0.5, 0, [1]), Ticked(10, 100.5, 0.5, 0, [1])])
+
+    restore, tick, later = traced.spans
+    assert restore.parent == tick.context
+    assert restore.context.trace_id == tick.context.trace_id != later.context.trace_id
+    assert restore.attributes == {"session": 7, "store_ns": 5, "covered": 900, "bytes": 12_345, "encoding": 0}
+    assert restore.links == ()
+
+
+def test_restore_without_ticks_stands_alone() -> None:
+    traced = Traced("info")
+    traced.tracer.moved(Moved("restore", 100.0, 0.25, 7, 900, 12_345, 9))
+    assert traced.spans[0].parent is None
+    assert traced.spans[0].links == (SpanContext(70, 7),)
+
+
+def test_state_of_no_session_links_to_nothing() -> None:
+    traced = Traced()
+    traced.tracer.moved(Moved("park", 100.0, 0.25, 0, 900, 12_345))
+    assert traced.spans[0].links == ()

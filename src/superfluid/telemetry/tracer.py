@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from superfluid.telemetry.filter import DEBUG, INFO, LogFilter
-from superfluid.telemetry.spans import FinishedSpan, SpanContext, SpanValue, new_trace
+from superfluid.telemetry.spans import FinishedSpan, SpanContext, SpanValue, child_of, new_trace
 
 _DAEMON: Final = "superfluid_daemon"
 _SCHEDULER: Final = "superfluid_daemon::scheduler"
@@ -35,6 +35,31 @@ class TickFacts(Protocol):
 
     @property
     def jobs(self) -> Sequence[int]: ...
+
+
+class KvFacts(Protocol):
+    """A state that was parked or restored (see ``worker.protocol.KvSpan``)."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def started_unix(self) -> float: ...
+
+    @property
+    def wall_seconds(self) -> float: ...
+
+    @property
+    def session(self) -> int: ...
+
+    @property
+    def covered(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def tick(self) -> int: ...
 
 
 class ReplyFacts(Protocol):
@@ -69,12 +94,15 @@ class Tracer:
         self._unix_ns = unix_ns
         self._has_generate = span_filter.level_for(_DAEMON) <= INFO
         self._has_ticks = span_filter.level_for(_SCHEDULER) <= DEBUG
+        self._has_kv = span_filter.level_for(_SCHEDULER) <= INFO
         self._open: dict[int, tuple[SpanContext, int]] = {}
         self._ended: OrderedDict[int, SpanContext] = OrderedDict()
+        self._tick_contexts: dict[int, SpanContext] = {}
 
     @property
     def wants_ticks(self) -> bool:
-        return self._has_ticks
+        """Whether the worker has to tell what it does."""
+        return self._has_kv
 
     def began(self, reply_id: int) -> None:
         if self._has_generate:
@@ -103,6 +131,23 @@ class Tracer:
             for tick in ticks:
                 self._put(self._tick_span(tick))
 
+    def moved(self, kv: KvFacts) -> None:
+        """A state was parked or restored. Of a restored one the tick is told later, and becomes its parent."""
+        if not self._has_kv:
+            return
+        parent: SpanContext | None = None
+        if kv.tick and self._has_ticks:
+            parent = self._tick_contexts.setdefault(kv.tick, new_trace())
+        attributes: dict[str, SpanValue] = {"session": kv.session, "store_ns": self._store_ns, "covered": kv.covered}
+        attributes |= {"lossy": False} if kv.kind == "park" else {"bytes": kv.size_bytes, "encoding": 0}
+        links: tuple[SpanContext, ...] = ()
+        if parent is None and kv.session and self._store_ns:
+            links = (self._session_link(kv.session),)
+        started = round(kv.started_unix * 1e9)
+        ended = started + round(kv.wall_seconds * 1e9)
+        context = new_trace() if parent is None else child_of(parent)
+        self._put(FinishedSpan(kv.kind, _SCHEDULER, context, parent, started, ended, attributes, self._model(), links))
+
     def _tick_span(self, tick: TickFacts) -> FinishedSpan:
         started = round(tick.started_unix * 1e9)
         attributes: dict[str, SpanValue] = {
@@ -113,7 +158,8 @@ class Tracer:
         }
         links = tuple([context for job in tick.jobs if (context := self._generate_context(job)) is not None])
         ended = started + round(tick.wall_seconds * 1e9)
-        return FinishedSpan("tick", _SCHEDULER, new_trace(), None, started, ended, attributes, self._model(), links)
+        context = self._tick_contexts.pop(tick.sequence, None) or new_trace()
+        return FinishedSpan("tick", _SCHEDULER, context, None, started, ended, attributes, self._model(), links)
 
     def _generate_context(self, reply_id: int) -> SpanContext | None:
         begun = self._open.get(reply_id)

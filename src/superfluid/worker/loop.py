@@ -24,6 +24,7 @@ from superfluid.worker.protocol import (
     EngineSettings,
     Forget,
     FromWorker,
+    KvSpan,
     Load,
     Ping,
     Pong,
@@ -90,6 +91,7 @@ class TickLoop:
             send,
             clock=clock,
             window_tokens=facts.window_tokens,
+            is_traced=settings.is_traced,
         )
         self._reporter = TickReporter()
         self._inbox = inbox
@@ -175,13 +177,17 @@ class TickLoop:
                 self._report(StepPlan(), Execution(), TickTimes(begun_unix, begun, planned, planned))
             self._send(tick_started(plan))
         execution = self._executor.execute(plan)
+        restores = self._restores(plan, execution) if self._is_traced else ()
         result = self._scheduler.complete(plan, execution.outcome())
         times = TickTimes(begun_unix, begun, planned, self._clock.monotonic())
         self._reporter.completed(plan, execution, result, times)
         if self._debug is not None and not plan.is_empty:
             self._debug(tick_line(plan, execution, times, self._scheduler))
         if self._is_traced and not plan.is_empty:
-            self._reporter.trace(plan, self._scheduler.statistics(), times)
+            sequence = self._reporter.trace(plan, self._scheduler.statistics(), times)
+            for session, covered, size_bytes in restores:
+                seconds = execution.restore_seconds
+                self._send(KvSpan("restore", begun_unix, seconds, session, covered, size_bytes, sequence))
         for retired in result.retired:
             self._executor.forget(retired.job_id)
         self._parking.after_tick(plan, execution)
@@ -191,6 +197,13 @@ class TickLoop:
         if is_due or self._reporter.is_urgent or execution.faults:
             self._report(plan, execution, times)
         return True
+
+    def _restores(self, plan: StepPlan, execution: Execution) -> list[tuple[int, int, int]]:
+        """Session, tokens and bytes of what came from the disk into lanes. While its jobs are still on them."""
+        return [
+            (self._scheduler.sequence(job_id).job.session, covered, size_bytes)
+            for job_id, covered, size_bytes in self._parking.restored(plan, execution)
+        ]
 
     def _log_preemptions(self, plan: StepPlan) -> None:
         for preempted in plan.preemptions:

@@ -18,7 +18,7 @@ from superfluid.scheduling.parks import MIN_PARK_TOKENS, Parkable, Parks
 from superfluid.scheduling.plan import StepPlan
 from superfluid.worker.executor import Execution, Executor
 from superfluid.worker.kv_catalog import KvCatalog, KvFileThreads
-from superfluid.worker.protocol import Forget, Forgotten, FromWorker
+from superfluid.worker.protocol import Forget, Forgotten, FromWorker, KvSpan
 from superfluid.worker.resuming import Resuming
 
 SETTLE_SECONDS: Final = 0.15
@@ -56,7 +56,9 @@ class Parking:
         *,
         clock: Clock,
         window_tokens: int,
+        is_traced: bool = False,
     ) -> None:
+        self._is_traced = is_traced
         self._files = files
         self._kinds = kinds
         self._parks = parks
@@ -93,6 +95,11 @@ class Parking:
             self._resuming.after_tick(plan, execution)
         self._look_at_lanes()
         self._report()
+
+    def restored(self, plan: StepPlan, execution: Execution) -> list[tuple[int, int, int]]:
+        """Job, tokens and bytes of each state that came from the disk into a lane in the tick. Before
+        ``after_tick``."""
+        return [] if self._resuming is None else self._resuming.restored(plan, execution)
 
     def park_one(self, *, is_busy: bool) -> bool:
         """Exports the lane that has waited longest, if its time has come. ``is_busy``: jobs are running."""
@@ -218,6 +225,9 @@ class Parking:
         if state is None:
             self._catalog.count(skips=1)
             return
+        if self._is_traced:
+            begun_unix = self._clock.unix() - seconds
+            self._send(KvSpan("park", begun_unix, seconds, parkable.owner or 0, parkable.length, len(state)))
         self._parks.observe_save(parkable.length, seconds)
         if is_busy:
             self._saved_up -= seconds

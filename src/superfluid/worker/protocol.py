@@ -241,6 +241,20 @@ class TickSpan(Struct, frozen=True, array_like=True):
     jobs: list[int]
 
 
+class KvSpan(Struct, frozen=True, tag="kv_span", array_like=True):
+    """A state that was parked, or restored for the job of a session, for a trace: when (unix seconds), how long the
+    tick loop was held up, tokens and bytes. ``tick`` is the ``TickSpan.sequence`` it belongs to, 0 between two ticks.
+    """
+
+    kind: Literal["park", "restore"]
+    started_unix: float
+    wall_seconds: float
+    session: int
+    covered: int
+    size_bytes: int
+    tick: int = 0
+
+
 class Tick(Struct, frozen=True, tag="tick", array_like=True):
     """The outputs of one tick, or of the last few if they were fast; ``record`` is the last one's.
 
@@ -325,6 +339,7 @@ FromWorker = (
     | ImageStep
     | Forgotten
     | KvChanged
+    | KvSpan
 )
 
 

@@ -65,6 +65,15 @@ class Resuming:
             self._executor.host_cache.put(entry_id, event.state)
             self._loaded[entry_id] = file_id
 
+    def restored(self, plan: StepPlan, execution: Execution) -> list[tuple[int, int, int]]:
+        """Job, tokens and bytes of each state that came from a file."""
+        found: list[tuple[int, int, int]] = []
+        for place in plan.placements:
+            if place.entry_id in self._loaded and place.lane not in execution.cold_lanes:
+                state = self._executor.host_cache.state(place.entry_id)
+                found.append((place.job_id, place.entry_length, 0 if state is None else len(state)))
+        return found
+
     def after_tick(self, plan: StepPlan, execution: Execution) -> None:
         """Counts the jobs that went on from a file, and removes files that the engine did not take."""
         for place in plan.placements:

@@ -42,6 +42,7 @@ from superfluid.worker.protocol import (
     ImageSized,
     ImageStep,
     KvChanged,
+    KvSpan,
     Load,
     LoadFailed,
     LogRecord,
@@ -76,9 +77,9 @@ _output_logger = logging.getLogger("superfluid_daemon::worker")
 class WorkerSupervisor:
     """``sessions.backend.GenerationBackend`` over a worker process.
 
-    ``on_tick``, ``on_log`` and ``on_spans`` are called on the loop for every tick's record, every record of the
-    worker's logger and the ticks of a traced worker; they must not block and must not raise. ``environment`` is handed
-    to the worker without its credentials.
+    ``on_tick``, ``on_log``, ``on_spans`` and ``on_kv_span`` are called on the loop for every tick's record, every
+    record of the worker's logger, the ticks of a traced worker, and the states it has parked and restored; they must
+    not block and must not raise. ``environment`` is handed to the worker without its credentials.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class WorkerSupervisor:
         on_tick: Callable[[TickRecord], None] | None = None,
         on_log: Callable[[LogRecord], None] | None = None,
         on_spans: Callable[[Sequence[TickSpan]], None] | None = None,
+        on_kv_span: Callable[[KvSpan], None] | None = None,
     ) -> None:
         self._settings = settings
         self._environment = environment
@@ -103,6 +105,7 @@ class WorkerSupervisor:
         self._on_tick = on_tick
         self._on_log = on_log
         self._on_spans = on_spans
+        self._on_kv_span = on_kv_span
         self._jobs = JobJournal()
         self._totals = TickTotals()
         self._sizings = ImageSizings()
@@ -391,6 +394,9 @@ class WorkerSupervisor:
         match message:
             case Tick():
                 self._on_tick_message(message)
+            case KvSpan():
+                if self._on_kv_span is not None:
+                    self._on_kv_span(message)
             case TickStarted():
                 self._flight.started(self._clock.monotonic(), message)
             case Pong():

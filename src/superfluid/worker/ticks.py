@@ -98,13 +98,14 @@ class TickReporter:
             else:
                 self.retire(retired)
 
-    def trace(self, plan: StepPlan, statistics: SchedulerStatistics, times: TickTimes) -> None:
-        """Notes a span for the tick, which the next message carries."""
+    def trace(self, plan: StepPlan, statistics: SchedulerStatistics, times: TickTimes) -> int:
+        """Notes a span for the tick, which the next message carries; its number."""
         self._ticks += 1
         seconds = times.done - times.begun
         self._spans.append(
             TickSpan(self._ticks, times.begun_unix, seconds, sum(statistics.queue_depth), _jobs_of(plan))
         )
+        return self._ticks
 
     def report(
         self,
