@@ -5,9 +5,6 @@ from superfluid.scheduling.scheduler import Scheduler
 from superfluid.worker.executor import Execution
 from superfluid.worker.ticks import TickTimes
 
-DEBUG_PREFIXES = ("[tick]", "[pressure]")
-"""How such lines begin; the daemon hands them on as they are, past the log's filter."""
-
 
 def tick_line(plan: StepPlan, execution: Execution, times: TickTimes, scheduler: Scheduler) -> str:
     """One tick: times in seconds, counts, and what the rates have learned. Names are those of earlier versions."""

@@ -28,9 +28,9 @@ from superfluid.errors import (
 )
 from superfluid.kvfiles.erasing import erase_files
 from superfluid.sessions.backend import JobSink
-from superfluid.worker.debug import DEBUG_PREFIXES
 from superfluid.worker.flight import TickFlight
 from superfluid.worker.journal import JobJournal
+from superfluid.worker.output import DEBUG_PREFIXES
 from superfluid.worker.parked_files import ParkedFiles
 from superfluid.worker.process import WORKER_COMMAND, WorkerProcess
 from superfluid.worker.protocol import (
