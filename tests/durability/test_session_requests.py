@@ -173,3 +173,11 @@ def test_queued_generation_is_cancelled_at_once_while_the_lane_goes_on(tmp_path:
             canceller.ask(requests.Cancel(first))
             *_, end = stream
         assert end.body == last
+
+
+def test_log_level_that_does_not_parse_is_refused_with_the_reason_and_the_old_one_stays(tmp_path: Path) -> None:
+    with LiveDaemon(tmp_path) as daemon, daemon.client() as client:
+        for calls in (client, daemon.web_client()):
+            with pytest.raises(RefusedError, match=r"^'fo==' is not a log filter directive$"):
+                calls.ask(requests.SetLogLevel("in,fo=="))
+            assert calls.ask(requests.SetLogLevel("debug")) == responses.Ack()

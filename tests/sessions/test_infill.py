@@ -22,7 +22,7 @@ from superfluid.errors import (
     QueueFullError,
     ShuttingDownError,
 )
-from superfluid.sessions.counter import ReplyCounter
+from superfluid.sessions.counter import ReplyCounter, RunningFacts
 from superfluid.sessions.infill import CACHE_ENTRIES, Completion, InfillRequest, InfillService
 from superfluid.sessions.infill_reply import InfillReply
 from superfluid.sessions.interface import Reply
@@ -71,6 +71,13 @@ async def test_completion_leaves_no_session_and_no_reply_behind(core: SessionCor
     await complete(core)
     assert await core.sessions.session_rows(include_archived=True) == []
     assert core.counter.running == 0
+
+
+async def test_running_completion_is_known_by_what_it_may_take_and_has_no_session(core: SessionCore) -> None:
+    task = await asked(core, max_tokens=12)
+    assert core.counter.facts(core.backend.last.job.job_id) == RunningFacts(session=None, max_tokens=12)
+    await core.backend.last.end_turn()
+    await task
 
 
 async def test_markers_of_the_model_are_not_in_the_text_but_its_tokens_are_all_there(core: SessionCore) -> None:

@@ -128,6 +128,7 @@ class InfillService:
             tokens = await self._prompt_tokens(request, text, markers, window, deadline)
             key = _cache_key(request, tokens or [], text.fingerprint)
             reply = self._reply(reply_id, request, text, len(tokens or ()), key)
+            self._counter.describe(reply_id, max_tokens=request.max_tokens)
         except BaseException:
             self._counter.close(reply_id)
             raise
