@@ -14,6 +14,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import msgspec
+
 from superfluid.banner import announce_loading, announce_ready, base_url
 from superfluid.chat.model import LoadedText, open_text
 from superfluid.clock import SystemClock
@@ -38,6 +40,7 @@ from superfluid.telemetry.logs import DaemonLog, emit_remote, set_up_logging
 from superfluid.telemetry.metrics import MetricsPage, node_name
 from superfluid.telemetry_stack import TelemetryStack
 from superfluid.tui.protocol import Hello, Sample
+from superfluid.worker.protocol import LogRecord
 from superfluid.worker.statistics import no_statistics
 from superfluid.worker.supervisor import WorkerSupervisor
 
@@ -201,7 +204,7 @@ class _Daemon:
             environment=os.environ,
             log_filter=config.log.filter,
             timeout_seconds=config.model.worker_timeout_seconds,
-            on_log=emit_remote,
+            on_log=self._on_worker_log,
             on_spans=None if tracer is None else tracer.ticked,
             on_kv_span=None if tracer is None else tracer.moved,
         )
@@ -357,6 +360,15 @@ class _Daemon:
             is_draining=self._stop_requests > 0,
             dropped_lines=self._logs.dropped_lines,
         )
+
+    def _on_worker_log(self, record: LogRecord) -> None:
+        """A worker knows jobs. The sessions of requests that named none are known here only."""
+        job = record.fields.get("job")
+        session = self._session_of(job) if isinstance(job, int) else None
+        if session is not None:
+            fields = {"session": session} | {name: value for name, value in record.fields.items() if name != "session"}
+            record = msgspec.structs.replace(record, fields=fields)
+        emit_remote(record)
 
     def _session_of(self, job_id: int) -> int | None:
         facts = self._counter.facts(job_id)

@@ -16,10 +16,12 @@ from superfluid.domain.events import (
     GenerationPrompt,
     GenParams,
     Message,
+    QosSet,
     ToolResult,
 )
 from superfluid.domain.job import Job
 from superfluid.domain.reply import Channel, Finish
+from superfluid.domain.request import QosClass
 from superfluid.domain.state import SessionState
 from superfluid.sessions.opening import open_channel, turn_header, turn_job, turn_parser
 
@@ -138,6 +140,14 @@ def test_job_of_a_reply_with_nothing_before_it_has_a_prompt_all_the_same() -> No
 def test_job_is_bounded_by_the_window() -> None:
     state = fold(CREATED, USER, HEADER, drawn("abc"))
     assert turn_job(1, state, (), 1000, len(state.tokens) + 2).max_tokens == 2
+
+
+def test_job_is_scheduled_as_its_session_was_told_last() -> None:
+    job = turn_job(1, fold(CREATED, USER), (), 1, 100)
+    assert (job.qos, job.is_batch_invariant) == (QosClass.AGENT, False)
+    state = fold(CREATED, USER, QosSet(0, False), QosSet(3, True))
+    job = turn_job(1, state, (), 1, 100)
+    assert (job.qos, job.is_batch_invariant, job.session) == (QosClass.BACKGROUND, True, state.session)
 
 
 NAN, INFINITY = float("nan"), float("inf")
