@@ -93,11 +93,11 @@ def test_message_too_long_for_the_model_exits_1(daemon: LiveDaemon) -> None:
 
 
 def test_without_a_server_a_pipe_is_not_asked_whether_to_start_one() -> None:
-    ended = run_command("chat", "-m", "my model.gguf", "--socket", "/tmp/absent.sock", stdin="hi")
+    ended = run_command("chat", "-m", "my model.gguf", "--socket", "/nowhere/absent.sock", stdin="hi")
     assert (ended.code, ended.out) == (1, "")
     assert ended.err == (
-        "error: no server answers at /tmp/absent.sock; "
-        "`superfluid serve 'my model.gguf' --socket /tmp/absent.sock` starts one\n"
+        "error: no server answers at /nowhere/absent.sock; "
+        "`superfluid serve 'my model.gguf' --socket /nowhere/absent.sock` starts one\n"
     )
 
 

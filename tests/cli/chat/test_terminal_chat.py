@@ -217,13 +217,13 @@ def test_model_that_is_loading_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_without_a_server_it_asks_before_it_starts_one(tmp_path: Path) -> None:
-    command = [*COMMAND, "chat", "--socket", "/tmp/absent.sock", "--model", "m.gguf"]
+    command = [*COMMAND, "chat", "--socket", "/nowhere/absent.sock", "--model", "m.gguf"]
     with PseudoTerminal(command, clean_environment(tmp_path) | {"NO_COLOR": "1"}) as terminal:
-        terminal.wait_for("No server answers at /tmp/absent.sock.")
+        terminal.wait_for("No server answers at /nowhere/absent.sock.")
         terminal.wait_for("Start one in the background, with m.gguf? [Y/n]")
         terminal.type("n\r")
         assert terminal.wait_end() == 1
-        assert "`superfluid serve m.gguf --socket /tmp/absent.sock` starts one" in terminal.output
+        assert "`superfluid serve m.gguf --socket /nowhere/absent.sock` starts one" in terminal.output
 
 
 def test_server_it_started_that_fails_is_told_with_the_reason(tmp_path: Path) -> None:

@@ -64,14 +64,14 @@ def test_inspect_of_an_unknown_session_exits_1_with_the_servers_words(daemon: Li
 
 
 def test_inspect_without_a_server_exits_1_and_names_socket_and_remedy() -> None:
-    ended = run_command("session", "inspect", 3, "--socket=/tmp/absent-socket.sock")
+    ended = run_command("session", "inspect", 3, "--socket=/nowhere/absent.sock")
     assert (ended.code, ended.out) == (1, "")
-    assert ended.err == "error: no server answers at /tmp/absent-socket.sock; `superfluid serve` starts one\n"
+    assert ended.err == "error: no server answers at /nowhere/absent.sock; `superfluid serve` starts one\n"
 
 
 def test_inspect_looks_below_the_home_directory_by_default() -> None:
-    ended = run_command("session", "inspect", 3, environment={"SUPERFLUID_HOME": "/tmp/no-such-home"})
-    assert "no server answers at /tmp/no-such-home/superfluid.sock;" in ended.err
+    ended = run_command("session", "inspect", 3, environment={"SUPERFLUID_HOME": "/nowhere/home"})
+    assert "no server answers at /nowhere/home/superfluid.sock;" in ended.err
 
 
 @pytest.mark.parametrize(
