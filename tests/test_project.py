@@ -25,7 +25,7 @@ ALLOWED_IMPORTS: dict[str, tuple[str, ...]] = {
     "errors": (),
     "version": (),
     "clock": (),
-    "config": ("errors", "domain.request", "domain.scheduling"),
+    "config": ("errors", "domain.memory", "domain.request", "domain.scheduling"),
     "domain": ("errors",),
     "store": ("domain", *BASE),
     "scheduling": ("domain", "errors"),
@@ -53,6 +53,7 @@ ALLOWED_IMPORTS: dict[str, tuple[str, ...]] = {
     "tui": ("native.client", "native.protocol", "domain", *BASE),
     "cli.otlp_settings": ("telemetry.filter", *BASE),
     "cli": (
+        "domain.memory",
         "domain.request",
         "domain.scheduling",
         "models",

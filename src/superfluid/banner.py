@@ -48,6 +48,10 @@ def _sight(facts: ModelFacts) -> str:
     return ", no images: its projector is of no use" if facts.images_refused else ""
 
 
+def _kv_type(facts: ModelFacts) -> str:
+    return "" if facts.kv_type == "f16" else f" as {facts.kv_type}"
+
+
 def ready_text(model_id: str, facts: ModelFacts, url: str, *, has_key: bool, session_lines: Sequence[str] = ()) -> str:
     """Pure; see ``announce_ready``."""
     body = {"model": model_id, "messages": [{"role": "user", "content": "Name three rivers."}]}
@@ -59,7 +63,8 @@ def ready_text(model_id: str, facts: ModelFacts, url: str, *, has_key: bool, ses
             f"  {model_id}: {facts.description}, {format_bytes(facts.weights_bytes)}",
             f"  {facts.engine}, {facts.threads} threads, flash attention {flash}{_sight(facts)}",
             f"  {facts.lanes} lanes of {facts.window_tokens:,} tokens; the KV of all lanes takes "
-            f"{format_bytes(facts.kv_bytes)}",
+            f"{format_bytes(facts.kv_bytes)}{_kv_type(facts)}",
+            *((f"  ({facts.window_reason})",) if facts.window_reason else ()),
             "",
             f"  listening on {url}; OpenAI clients use {url}/v1",
             *(f"  {line}" for line in session_lines),

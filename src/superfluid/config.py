@@ -10,6 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from superfluid.domain.memory import DEFAULT_MEMORY_RULES, MemoryRules
 from superfluid.domain.request import QosClass, SamplingOverrides
 from superfluid.domain.scheduling import DEFAULT_RULES, SchedulingRules
 from superfluid.errors import UsageError
@@ -50,7 +51,8 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     """The model to serve and how. ``model`` None is the embedded default; ``window_tokens`` None is automatic.
 
     ``mmproj`` is the path of the projector that lets it see images, ``none``, or None to look for one; a model from
-    the hub comes with its projector unless ``pulls_mmproj`` is false.
+    the hub comes with its projector unless ``pulls_mmproj`` is false. ``is_window_fitted``: nothing but a window that
+    is fitted to the memory will do. ``kv_bits`` 0 is 16.
     """
 
     model: str | None = None
@@ -70,6 +72,9 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     scheduling: SchedulingRules = DEFAULT_RULES
     mmproj: str | None = None
     pulls_mmproj: bool = True
+    is_window_fitted: bool = False
+    kv_bits: int = 0
+    memory: MemoryRules = DEFAULT_MEMORY_RULES
 
 
 class HubConfig(Struct, frozen=True, kw_only=True):

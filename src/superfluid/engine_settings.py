@@ -47,6 +47,9 @@ def engine_settings(
         is_projector_optional=projector is not None and not projector.is_named,
         media_directory=media_directory,
         kv_files=None if sessions is None else _kv_file_settings(sessions),
+        is_window_fitted=config.is_window_fitted,
+        kv_bits=config.kv_bits,
+        memory=config.memory,
     )
 
 

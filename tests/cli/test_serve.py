@@ -33,7 +33,7 @@ def parsed(*arguments: str) -> ServeFlags:
         (["--offline", "--flash-attn", "off"], ServeFlags(is_offline=True, flash_attention="off")),
         (["--runtime", "fake", "--runtime=auto"], ServeFlags(runtimes=("fake", "auto"))),
         (["--log-dir", "d", "--log-file=f"], ServeFlags(log_directory=Path("d"), log_file=Path("f"))),
-        (["--max-context", "auto", "--host-cache-gb", "2.5"], ServeFlags(host_cache_gb="2.5")),
+        (["--max-context", "auto", "--host-cache-gb", "2.5"], ServeFlags(max_context="auto", host_cache_gb="2.5")),
         (["--continuous-batching", "4", "m"], ServeFlags(models=("m",), continuous_batching="4")),
         (["--continuous-batching=4"], ServeFlags(continuous_batching="4")),
         (["--continuous-batching", "m"], ServeFlags(models=("m",), continuous_batching="")),

@@ -2,7 +2,7 @@
 
 import ctypes
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -181,12 +181,63 @@ def test_state_key_differs_between_models_and_not_between_their_lanes(tmp_path: 
     assert keys[0] == keys[1] != keys[2]
 
 
-def test_window_none_is_the_trained_one_up_to_the_default(tmp_path: Path) -> None:
-    for trained, window in [(700, 700), (20_000, 8192)]:
-        path = write_tiny_model(tmp_path / f"{trained}.gguf", trained_window_tokens=trained)
-        engine = _open(path, lanes=1, window_tokens=None)
-        assert engine.facts.window_tokens == window
-        engine.close()
+@pytest.mark.parametrize(
+    ("available_bytes", "windows"),
+    [(10**9, [20_000]), (12_000_000, range(10_240, 12_000, 256)), (None, [8192])],
+)
+def test_window_none_is_what_there_is_memory_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, available_bytes: int | None, windows: Sequence[int]
+) -> None:
+    monkeypatch.setattr(llama, "available_memory_bytes", lambda: available_bytes)
+    path = write_tiny_model(tmp_path / "long.gguf", trained_window_tokens=20_000)
+    engine = _open(path, lanes=1, window_tokens=None)
+    assert engine.facts.window_tokens in windows
+    assert ("trained for 20,000" in engine.facts.window_reason) == (available_bytes is not None)
+    engine.close()
+
+
+def test_window_to_be_fitted_is_refused_where_memory_is_unknown(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llama, "available_memory_bytes", lambda: None)
+    with pytest.raises(UsageError, match="--max-context auto cannot be worked out"):
+        _open(tiny_path, lanes=1, window_tokens=None, is_window_fitted=True)
+
+
+@pytest.mark.parametrize(("bits", "name", "share"), [(8, "q8_0", 34 / 64), (4, "q4_0", 18 / 64)])
+def test_kv_bits_quantize_keys_and_values(tmp_path: Path, bits: int, name: str, share: float) -> None:
+    path = write_tiny_model(tmp_path / "wide.gguf", head_size=32)
+    plain, small = _open(path, lanes=2), _open(path, lanes=2, kv_bits=bits)
+    assert (small.facts.kv_type, small.facts.kv_bits) == (name, bits)
+    assert small.facts.kv_bytes == plain.facts.kv_bytes * share
+    assert small.facts.flash_attention
+    assert small.facts.state_key != plain.facts.state_key
+    feed(small, 0, prompt(40))
+    assert small.import_lane(1, small.export_lane(0), 40)
+    assert not plain.import_lane(1, small.export_lane(0), 40)
+    replies = [greedy(small, lane, small.step([row(lane, 40, [104, 105])]).logits[0], 8) for lane in (0, 1)]
+    assert replies[0] == replies[1]
+    plain.close()
+    small.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        ({"kv_bits": 5}, "must be 0, 4 or 8"),
+        ({"kv_bits": 8, "flash_attention": "off"}, "needs flash attention"),
+        ({"kv_bits": 8}, "heads of this model have 16 values"),
+    ],
+)
+def test_kv_bits_that_cannot_be_are_refused(tiny_path: Path, options: dict[str, Any], cause: str) -> None:
+    with pytest.raises(UsageError, match=cause):
+        _open(tiny_path, **options)
+
+
+def test_kv_bits_of_a_recurrent_model_are_refused(tmp_path: Path) -> None:
+    path = write_tiny_model(tmp_path / "mamba.gguf", architecture="mamba")
+    with pytest.raises(UsageError, match="its state is recurrent"):
+        _open(path, kv_bits=8)
 
 
 def test_window_over_the_trained_one_is_allowed_with_a_warning(

@@ -7,6 +7,7 @@ import click
 
 from superfluid.cli.commands import Flag, say_note
 from superfluid.cli.infill_flags import infill_flags
+from superfluid.cli.memory_flags import pressure_flags, window_flags
 from superfluid.cli.otlp_flags import otlp_flags
 from superfluid.cli.scheduling_flags import scheduling_flags
 
@@ -293,15 +294,7 @@ def _lane_flags() -> list[click.Parameter]:
             help="Lanes: how many requests are generated at once.",
             rule="1 to 256.",
         ),
-        Flag(
-            ["--max-context"],
-            panel=LANES,
-            default="auto",
-            metavar="N|auto",
-            default_text="auto",
-            help="The window of each lane in tokens, prompt and reply together.",
-            rule="A number below 512 is raised to 512, with a notice.",
-        ),
+        *window_flags(LANES),
         Flag(
             ["--max-queue"],
             panel=LANES,
@@ -331,6 +324,7 @@ def _lane_flags() -> list[click.Parameter]:
             help="Memory for prefixes whose lane went to somebody else.",
             rule="GiB, at least 0; 0 keeps none. `auto` takes a share of what is free.",
         ),
+        *pressure_flags(LANES),
     ]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from superfluid import config
+from superfluid.cli.memory_settings import context_window, kv_bits, memory_rules
 from superfluid.cli.otlp_settings import otlp_config
 from superfluid.cli.scheduling_settings import http_qos, scheduling_rules
 from superfluid.config import (
@@ -33,7 +34,6 @@ from superfluid.config import (
 from superfluid.domain.request import SamplingOverrides
 from superfluid.errors import UsageError
 
-MIN_WINDOW_TOKENS = 512
 MIN_WORKER_TIMEOUT_SECONDS = 0.1
 MAX_TOOL_LEASE_MS = 100 * 365 * 24 * 3600 * 1000  # a century
 MIN_COMPLETION_RATE = 0.001
@@ -72,7 +72,7 @@ class ServeFlags:
     host: str | None = None
     port: int | None = None
     api_key: str | None = None
-    max_context: str = "auto"
+    max_context: str | None = None
     max_batch: int | None = None
     max_tokens: int | None = None
     max_queue: int = 512
@@ -125,6 +125,11 @@ class ServeFlags:
     is_parking: bool | None = None
     park_budget_gb: float | None = None
     prefix_disk_gb: float | None = None
+    kv_bits: int = 0
+    pressure_high: int = 85
+    pressure_low: int = 70
+    pin_budget_pct: int = 50
+    watches_os_pressure: bool = True
 
 
 def build_serve_config(
@@ -192,7 +197,7 @@ def _model_config(
     return ModelConfig(
         model=model,
         runtime=_runtime(flags.runtimes, model),
-        window_tokens=_window(flags.max_context, note),
+        window_tokens=context_window(flags.max_context, note),
         lanes=lanes,
         max_queue=flags.max_queue,
         threads=_threads(flags.threads, cores),
@@ -207,6 +212,9 @@ def _model_config(
         worker_timeout_seconds=flags.worker_timeout,
         stream_interval_seconds=flags.stream_interval_ms / 1000,
         scheduling=scheduling_rules(flags, lanes, note),
+        is_window_fitted=flags.max_context == "auto",
+        kv_bits=kv_bits(flags),
+        memory=memory_rules(flags, note),
     )
 
 
@@ -235,23 +243,6 @@ def _runtime(runtimes: tuple[str, ...], model: str | None) -> Runtime:
             raise UsageError(f"--runtime must be one of {', '.join(_RUNTIMES)}, got {name!r}", param="--runtime")
         chosen = _RUNTIMES[name]
     return chosen
-
-
-def _window(text: str, note: Callable[[str], None]) -> int | None:
-    if text == "auto":
-        return None
-    try:
-        tokens = int(text)
-    except ValueError:
-        raise UsageError(
-            f"--max-context must be a number of tokens or auto, got {text!r}", param="--max-context"
-        ) from None
-    require_at_least("--max-context", tokens, 1)
-    if tokens < MIN_WINDOW_TOKENS:
-        note(f"--max-context {tokens} is raised to {MIN_WINDOW_TOKENS}, the smallest window there is")
-        return MIN_WINDOW_TOKENS
-    require_range("--max-context", tokens, MIN_WINDOW_TOKENS, 2**31 - 1)
-    return tokens
 
 
 def _lanes(flags: ServeFlags) -> int:

@@ -13,7 +13,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     ``can_truncate`` is false for recurrent, hybrid and sliding-window models, whose state cannot be cut.
     ``state_key`` identifies everything that makes an exported lane state valid elsewhere, but images, which lanes know
     by ids of their own. ``media`` is ``None`` if the model sees no images; ``images_refused`` then says what was wrong
-    with its projector, if there was one.
+    with its projector, if there was one. ``window_reason`` is the sum that led to a window that nobody had set.
     """
 
     architecture: str
@@ -35,6 +35,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     media: MediaFacts | None = None
     kv_type: str = "f16"
     images_refused: str = ""
+    window_reason: str = ""
 
     @property
     def kv_bits(self) -> int:

@@ -14,6 +14,7 @@ from superfluid.domain.media import PLACEHOLDER, runs_of
 from superfluid.domain.model import ModelFacts
 from superfluid.engine import lane_state
 from superfluid.engine.interface import ImageRow, Logits, Row, StepResult
+from superfluid.engine.kv_memory import Room, Window, WindowWish, choose_window, require_kv_type, require_memory
 from superfluid.engine.llama_batch import BatchArrays, EmbeddingBatch
 from superfluid.engine.llama_library import load_binding
 from superfluid.engine.llama_log import LOGGER_NAME, LlamaLog
@@ -32,7 +33,6 @@ from superfluid.errors import (
     UsageError,
 )
 
-DEFAULT_WINDOW_TOKENS: Final = 8192
 MINIMUM_BATCH_TOKENS: Final = 2048
 CPU_MICRO_BATCH_TOKENS: Final = 64
 """The unit of what an abort keeps. On a CPU small micro-batches cost nothing, on a GPU they do."""
@@ -49,6 +49,7 @@ _logger = logging.getLogger(LOGGER_NAME)
 class LlamaOptions:
     """How to load. ``None`` for ``window_tokens`` (per lane) or ``threads``: chosen. Negative ``gpu_layers``: all.
 
+    ``is_window_fitted`` and ``kv_bits`` as in ``EngineSettings``; ``host_cache_bytes`` will be wanted beside the KV.
     ``projector`` is the file that lets the model see images, ``projector_type`` what its header calls it;
     an optional one that is of no use is left out, with a warning.
     ``evaluation_callback`` is llama.cpp's ``cb_eval``, called for every tensor of every graph: for tests, and slow.
@@ -65,6 +66,9 @@ class LlamaOptions:
     projector_type: str = ""
     is_projector_optional: bool = False
     evaluation_callback: Any = None
+    is_window_fitted: bool = False
+    kv_bits: int = 0
+    host_cache_bytes: int = 0
 
 
 class LlamaEngine:
@@ -86,7 +90,11 @@ class LlamaEngine:
         self._projector: Projector | None = None
         self._images_refused = ""
         try:
-            self._window = _window(options.window_tokens, self._model.trained_window_tokens)
+            self._kv_type = require_kv_type(
+                options.kv_bits, options.flash_attention, self._model.head_sizes, has_kv=not self._model.is_recurrent
+            )
+            self._fitted = self._choose_window(options, is_on_gpu=gpu_layers != 0)
+            self._window = self._fitted.tokens
             self._threads = _threads(options.threads)
             self._lanes = options.lanes
             self._can_truncate = self._model.has_plain_attention
@@ -273,19 +281,34 @@ class LlamaEngine:
         finally:
             self._binding.llama_set_causal_attn(self._context, True)
 
+    def _choose_window(self, options: LlamaOptions, *, is_on_gpu: bool) -> Window:
+        model = self._model
+        room = Room(
+            available_bytes=None if is_on_gpu else available_memory_bytes(),
+            weights_bytes=model.weights_bytes,
+            host_cache_bytes=options.host_cache_bytes,
+            bytes_per_token=self._kv_type.size_bytes(model.kv_values_per_token),
+            lanes=max(1, options.lanes),
+            trained_tokens=model.trained_window_tokens,
+        )
+        wish = WindowWish(tokens=options.window_tokens, is_fitting_asked=options.is_window_fitted)
+        return choose_window(wish, room)
+
     def _open_context(self, options: LlamaOptions, *, is_on_gpu: bool) -> Any:
         binding = self._binding
         if not 1 <= self._lanes <= binding.llama_max_parallel_sequences():
             raise UsageError(f"lanes must be 1 to {binding.llama_max_parallel_sequences()}, got {self._lanes}")
         if self._can_truncate and not is_on_gpu:
-            _require_memory(self._model.estimated_kv_bytes(self._lanes * self._window), self._lanes, self._window)
+            needed = self._kv_type.size_bytes(self._model.kv_values_per_token * self._lanes * self._window)
+            require_memory(needed, available_memory_bytes(), self._lanes, self._window)
         params = binding.llama_context_default_params()
         params.n_ctx = self._lanes * self._window
         params.n_seq_max = self._lanes
         params.n_batch = _batch_tokens(self._window)
         params.n_ubatch = self._micro_batch = self._micro_batch_tokens(is_on_gpu=is_on_gpu)
         params.n_threads = params.n_threads_batch = self._threads
-        params.flash_attn_type = _FLASH_ATTENTION[options.flash_attention]
+        params.flash_attn_type = _FLASH_ATTENTION["on" if self._kv_type.is_quantized else options.flash_attention]
+        params.type_k = params.type_v = self._kv_type.ggml_type
         params.kv_unified = False
         params.swa_full = False
         if self._can_truncate:
@@ -341,6 +364,8 @@ class LlamaEngine:
             sampling_defaults=model.sampling_defaults(),
             media=None if self._projector is None else self._projector.facts,
             images_refused=self._images_refused,
+            kv_type=self._kv_type.name,
+            window_reason=self._fitted.reason,
         )
 
     def _kv_bytes_per_token(self, state: bytes) -> int:
@@ -352,7 +377,7 @@ class LlamaEngine:
 
     def _state_key(self, digest: str, build: str, *, is_flash: bool) -> str:
         """States of models that cannot be cut keep llama.cpp's own form, which depends on the lanes and the window."""
-        parts = [digest, build, "k=f16", "v=f16", f"flash={is_flash}"]
+        parts = [digest, build, f"k={self._kv_type.name}", f"v={self._kv_type.name}", f"flash={is_flash}"]
         if not self._can_truncate:
             parts += [f"lanes={self._lanes}", f"window={self._window}"]
         return hashlib.blake2b("|".join(parts).encode(), digest_size=16).hexdigest()
@@ -393,16 +418,6 @@ class LlamaEngine:
         return bool(self._binding.llama_memory_seq_rm(self._memory, lane, start, -1))
 
 
-def _window(wanted: int | None, trained: int) -> int:
-    if wanted is None:
-        return min(trained, DEFAULT_WINDOW_TOKENS)
-    if wanted < 1:
-        raise UsageError(f"the window must be at least 1 token, got {wanted}")
-    if wanted > trained:
-        _logger.warning("a window of %d tokens exceeds the %d the model was trained for", wanted, trained)
-    return wanted
-
-
 def _threads(wanted: int | None) -> int:
     cpus = usable_cpus()
     if wanted is None:
@@ -414,16 +429,6 @@ def _threads(wanted: int | None) -> int:
 
 def _batch_tokens(window: int) -> int:
     return max(MINIMUM_BATCH_TOKENS, window)
-
-
-def _require_memory(needed: int, lanes: int, window: int) -> None:
-    """The system may promise memory that it does not have, and kill the process when it is touched: look first."""
-    available = available_memory_bytes()
-    if available is not None and needed > available:
-        raise ModelLoadError(
-            f"the KV of {lanes} lanes of {window} tokens takes {needed / 1e9:.2f} GB and {available / 1e9:.2f} GB are "
-            "free: use fewer lanes or a smaller window"
-        )
 
 
 def _abort_callback(binding: Any) -> Any:

@@ -12,7 +12,6 @@ from superfluid.errors import ModelFileError, ModelLoadError
 
 _logger = logging.getLogger("superfluid_daemon::engine")
 
-_F16_BYTES: Final = 2
 _TEXT_BYTES: Final = 4096
 _ATTRIBUTE_CONTROL: Final = 1 << 3
 _ATTRIBUTE_USER_DEFINED: Final = 1 << 4
@@ -83,8 +82,12 @@ class LlamaModel:
     @property
     def has_recurrence(self) -> bool:
         """Whether some of its state is recurrent."""
-        binding = self._binding
-        return bool(binding.llama_model_is_recurrent(self.handle) or binding.llama_model_is_hybrid(self.handle))
+        return self.is_recurrent or bool(self._binding.llama_model_is_hybrid(self.handle))
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether all of it is: there is no KV cache."""
+        return bool(self._binding.llama_model_is_recurrent(self.handle))
 
     @property
     def has_plain_attention(self) -> bool:
@@ -126,16 +129,24 @@ class LlamaModel:
         written = self._binding.llama_token_to_piece(self.vocabulary, token, text, _TEXT_BYTES, 0, True)
         return text.raw[: max(0, written)].decode(errors="replace")
 
-    def estimated_kv_bytes(self, cells: int) -> int:
-        """What ``cells`` tokens of plain attention take in f16, from the shape of the first layer."""
-        binding, handle = self._binding, self.handle
-        heads = max(1, binding.llama_model_n_head(handle))
-        head_size = binding.llama_model_n_embd(handle) // heads
+    @property
+    def head_sizes(self) -> tuple[int, int]:
+        """Values of a key and of a value in one head, from the shape of the first layer."""
+        heads = max(1, self._binding.llama_model_n_head(self.handle))
+        usual = self._binding.llama_model_n_embd(self.handle) // heads
         prefix = f"{self.architecture}.attention"
-        sizes = [self.metadata(f"{prefix}.{name}_length") for name in ("key", "value")]
-        per_head = sum(int(size) if size else head_size for size in sizes)
-        per_layer = int(binding.llama_model_n_head_kv(handle)) * per_head * _F16_BYTES
-        return int(binding.llama_model_n_layer(handle)) * per_layer * cells
+        key, value = (int(self.metadata(f"{prefix}.{name}_length") or usual) for name in ("key", "value"))
+        return key, value
+
+    @property
+    def kv_values_per_token(self) -> int:
+        """Numbers that one token of attention over the whole window adds to the KV; 0 for a recurrent model. Too many
+        for a model of which only some layers are like that."""
+        binding, handle = self._binding, self.handle
+        if self.is_recurrent:
+            return 0
+        layers, heads = int(binding.llama_model_n_layer(handle)), int(binding.llama_model_n_head_kv(handle))
+        return layers * heads * sum(self.head_sizes)
 
     def _recommended(self, name: str, low: float, high: float) -> float | None:
         text = self.metadata(f"general.sampling.{name}")

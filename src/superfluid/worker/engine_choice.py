@@ -40,5 +40,8 @@ def _load_llama(settings: EngineSettings) -> Engine:
         projector=Path(settings.projector) if settings.projector else None,
         projector_type=settings.projector_type,
         is_projector_optional=settings.is_projector_optional,
+        is_window_fitted=settings.is_window_fitted,
+        kv_bits=settings.kv_bits,
+        host_cache_bytes=settings.host_cache_bytes,
     )
     return LlamaEngine(Path(settings.model), options)

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from superfluid.domain.job import Job
+from superfluid.domain.memory import MemoryRules
 from superfluid.domain.model import ModelFacts
 from superfluid.domain.reply import Finish
 from superfluid.domain.scheduling import SchedulingRules
@@ -38,6 +39,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     ``stream_interval_seconds`` is how long drawn tokens may wait for those of the next ticks, so that fast ticks share
     a message. ``projector`` lets the model see images, which lie in ``media_directory`` under their SHA-256;
     ``projector_type`` is what its file calls it. One that is optional and does not fit the model is left out.
+    ``kv_bits`` is 0 for f16, or 8 or 4 for one of llama.cpp's quantized types.
     """
 
     engine: Literal["llamacpp", "fake"]
@@ -60,6 +62,10 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     media_directory: str | None = None
     scheduling: SchedulingRules = SchedulingRules()
     kv_files: KvFileSettings | None = None
+    is_window_fitted: bool = False
+    """Without ``window_tokens``: a window that cannot be fitted to the memory is an error."""
+    kv_bits: int = 0
+    memory: MemoryRules = MemoryRules()
 
 
 # ---- daemon to worker
