@@ -17,6 +17,14 @@ class ParkKind(enum.IntEnum):
     REQUEST = 2
 
 
+class PrefixPin(Struct, frozen=True, array_like=True):
+    """The first ``tokens`` of a job's stream are to stay cached for ``ttl_ms`` from when it gets its lane, and as long
+    again whenever a job pins them anew."""
+
+    tokens: int
+    ttl_ms: int
+
+
 class Job(Struct, frozen=True, kw_only=True, array_like=True):
     """Tokens in, at most ``max_tokens`` tokens out.
 
@@ -28,6 +36,8 @@ class Job(Struct, frozen=True, kw_only=True, array_like=True):
     A resubmission is not counted as a new request. A ``is_batch_invariant`` job runs alone, whatever else waits.
     ``session`` is the one that the tokens are stored in, 0 if there is none: the worker's logs name it, and what is
     kept of the tokens is erased with it.
+    ``input_tokens`` is where the conversation ends and the reply's header begins, 0 if nobody knows.
+    Until ``pin_deadline_unix_ms`` what the session holds is to stay cached; 0 is no pin.
     """
 
     job_id: int
@@ -43,3 +53,11 @@ class Job(Struct, frozen=True, kw_only=True, array_like=True):
     is_batch_invariant: bool = False
     session: int = 0
     park: ParkKind = ParkKind.NONE
+    input_tokens: int = 0
+    pin_deadline_unix_ms: int = 0
+    prefix_pins: list[PrefixPin] = []
+
+    @property
+    def pinned_lengths(self) -> list[int]:
+        """Those of ``prefix_pins`` that are lengths within the prompt."""
+        return [pin.tokens for pin in self.prefix_pins if 0 < pin.tokens <= self.prompt_tokens]

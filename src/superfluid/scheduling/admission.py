@@ -6,9 +6,10 @@ from typing import Final
 
 from superfluid.domain.request import QosClass
 from superfluid.domain.scheduling import SchedulingRules
+from superfluid.scheduling.checkpoints import Checkpoints
 from superfluid.scheduling.placement import Seed, SeedChooser, Survey
 from superfluid.scheduling.plan import DropEntry, PlaceJob, Preempted, SaveLane
-from superfluid.scheduling.prefix import HostEntry, PrefixIndex
+from superfluid.scheduling.prefix import CheckpointKind, HostEntry, PrefixIndex
 from superfluid.scheduling.queue import Candidate, JobQueue
 from superfluid.scheduling.sequence import Lane, Sequence
 from superfluid.scheduling.statistics import SchedulerCounters
@@ -60,6 +61,7 @@ class Admission:
         chooser: SeedChooser,
         rules: SchedulingRules,
         counters: SchedulerCounters,
+        checkpoints: Checkpoints,
     ) -> None:
         self.queue = JobQueue(rules.starvation_ticks)
         self.must_wait: Callable[[Sequence], bool] = lambda _: False
@@ -69,6 +71,7 @@ class Admission:
         self._chooser = chooser
         self._rules = rules
         self._counters = counters
+        self._checkpoints = checkpoints
 
     @property
     def free_lanes(self) -> int:
@@ -77,6 +80,8 @@ class Admission:
     def admit(self, tick: int, now: float) -> Moves:
         """Changes queue, lanes and index as if the plan had succeeded."""
         moves = Moves(drop_list=[DropEntry(entry_id) for entry_id in self._index.tidy()])
+        moves.save_list, moves.entries_by_lane, needless = self._checkpoints.take(tick)
+        moves.drop_list += [DropEntry(entry_id) for entry_id in needless]
         free = self.free_lanes
         if not self.queue or self._is_taken_alone or not (free or self._can_preempt(now, tick)):
             return moves
@@ -184,6 +189,8 @@ class Admission:
         sequence.leader = leader
         sequence.needed_tokens = needed_tokens
         sequence.leaders_tried += 1
+        if not self._chooser.can_truncate:
+            leader.checkpoints[needed_tokens] = CheckpointKind.SHARED
 
     def _is_still_waiting(self, sequence: Sequence, tick: int) -> bool:
         leader = sequence.leader
@@ -221,6 +228,7 @@ class Admission:
             self._index.release(sequence.held_entry)
             sequence.held_entry = None
         seed.lane.place(sequence, seed.keep, tick)
+        self._checkpoints.placed(seed.lane)
 
     def _save(self, lane: Lane, moves: Moves, tick: int) -> HostEntry:
         """One save serves all who follow in the same plan."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from superfluid.scheduling.prefix import HostEntry, PrefixIndex
 from superfluid.scheduling.rates import Rates
-from superfluid.scheduling.sequence import Lane, Sequence
+from superfluid.scheduling.sequence import SEAM_TOKENS, Lane, Sequence
 from superfluid.scheduling.token_tree import common_prefix
 
 MIN_MATCH_TOKENS: Final = 16
@@ -18,6 +18,8 @@ WORTH_KEEPING_TOKENS: Final = 64
 REUSE_CHANCE: Final = 0.5
 """How likely it is taken to be that tokens in a free lane are wanted again."""
 EXPECTED_REPLY_TOKENS: Final = 64
+MIN_SHARED_CHECKPOINT_TOKENS: Final = 1024
+"""As ``MIN_SHARED_TOKENS`` for a model whose state cannot be cut: it must be saved at that very length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,10 @@ class SeedChooser:
         self._rates = rates
         self._rules = rules
 
+    @property
+    def can_truncate(self) -> bool:
+        return self._rules.can_truncate
+
     def survey(self, sequence: Sequence, tick: int) -> Survey:
         """Lanes that were given away in this ``tick``'s plan cannot be read before the next."""
         lanes: list[tuple[Lane, int]] = []
@@ -76,9 +82,8 @@ class SeedChooser:
                 if keep:
                     lanes.append((lane, keep))
             other = lane.sequence
-            if other is not None and other.job.qos <= sequence.job.qos and self._rules.can_truncate:
-                match = common_prefix(other.stream, sequence.stream)
-                keep = self.usable_tokens(sequence, match, match)
+            if other is not None and other.job.qos <= sequence.job.qos:
+                keep = self._coming_tokens(sequence, lane, other)
                 if keep > coming and other.job_id != sequence.refused_leader:
                     leader, coming = other, keep
         matches = self._index.matches(sequence.stream)
@@ -131,6 +136,16 @@ class SeedChooser:
                 target = cheapest(elsewhere)
                 move = self._save_seconds(lane.length) + self._restore_seconds(lane.length)
                 yield begin(target, keep, clearing[target.index] + move, source=lane)
+
+    def _coming_tokens(self, sequence: Sequence, lane: Lane, other: Sequence) -> int:
+        """What the job will be able to begin with when ``other`` on ``lane`` has got that far."""
+        match = common_prefix(other.stream, sequence.stream)
+        if self._rules.can_truncate:
+            return self.usable_tokens(sequence, match, match)
+        # Cut once more, it must be where the lane stops and is saved on its way.
+        keep = sequence.usable_tokens(other.images.kept(min(match, other.prefill_end - SEAM_TOKENS)))
+        is_ahead = keep in other.checkpoints or lane.length + SEAM_TOKENS <= keep
+        return keep if keep >= MIN_SHARED_CHECKPOINT_TOKENS and is_ahead and self.can_last(keep) else 0
 
     def usable_tokens(self, sequence: Sequence, match: int, held: int) -> int:
         """How much of a state of ``held`` tokens, of which ``match`` are the job's, it may begin with; 0 if it is not

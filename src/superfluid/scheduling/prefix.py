@@ -3,6 +3,7 @@
 It holds token ids and sizes. The state blobs are the executor's, under the same entry ids.
 """
 
+import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -11,6 +12,13 @@ from typing import Final
 from superfluid.scheduling.token_tree import Tokens, TokenTree
 
 _LOOKED_AT: Final = 16
+
+
+class CheckpointKind(enum.Enum):
+    """Why a state was saved while a prompt was read: it is where a conversation ends, or where others go apart."""
+
+    INPUT = enum.auto()
+    SHARED = enum.auto()
 
 
 @dataclass(slots=True, eq=False)
@@ -26,6 +34,7 @@ class HostEntry:
     size_bytes: int = 0
     owner: int | None = None
     holders: int = 0
+    checkpoint: CheckpointKind | None = None
 
     @property
     def length(self) -> int:
@@ -84,6 +93,31 @@ class PrefixIndex:
         if self._is_nesting and any(not self._entries[key].is_transient for key in reaching):
             return length
         return max((self._length(key) for key in passed if not self._entries[key].is_transient), default=0)
+
+    def has(self, tokens: Tokens) -> bool:
+        """Whether some entry holds exactly these."""
+        passed, _, _ = self._tree.walk(tokens)
+        return any(self._length(key) == len(tokens) for key in passed)
+
+    def drop_input_checkpoints(self, tokens: Tokens) -> list[int]:
+        """Removes those of earlier turns of the conversation ``tokens``; returns their ids."""
+        passed, _, _ = self._tree.walk(tokens)
+        earlier = [self._entries[key] for key in passed]
+        dropped: list[int] = []
+        for entry in earlier:
+            if entry.checkpoint is CheckpointKind.INPUT and not entry.holders:
+                self._drop(entry.entry_id, dropped)
+        return dropped
+
+    def drop_checkpoints_over(self, count: int) -> list[int]:
+        """Removes the checkpoints used longest ago until there are no more than ``count``; returns their ids."""
+        checkpoints = [entry for entry in self._entries.values() if entry.checkpoint is not None]
+        checkpoints.sort(key=lambda entry: (entry.last_used_tick, entry.entry_id))
+        dropped: list[int] = []
+        for entry in checkpoints[: max(0, len(checkpoints) - count)]:
+            if not entry.holders:
+                self._drop(entry.entry_id, dropped)
+        return dropped
 
     def record_size(self, entry_id: int, size_bytes: int) -> None:
         entry = self._entries[entry_id]

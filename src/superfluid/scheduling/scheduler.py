@@ -13,6 +13,7 @@ from superfluid.domain.request import QosClass
 from superfluid.domain.scheduling import DEFAULT_RULES, SchedulingRules
 from superfluid.errors import ContextLengthExceededError, InvalidValueError, QueueFullError
 from superfluid.scheduling.admission import Admission
+from superfluid.scheduling.checkpoints import Checkpoints
 from superfluid.scheduling.images import require_image_runs
 from superfluid.scheduling.parks import Parks
 from superfluid.scheduling.placement import PlacementRules, SeedChooser
@@ -51,7 +52,8 @@ class Scheduler:
         rules = PlacementRules(settings.host_cache_bytes, settings.can_truncate)
         chooser = SeedChooser(self._lanes, self._index, self._rates, rules)
         self._counters = SchedulerCounters()
-        self._admission = Admission(self._lanes, self._index, chooser, settings.rules, self._counters)
+        checkpoints = Checkpoints(self._lanes, self._index, chooser, can_truncate=settings.can_truncate)
+        self._admission = Admission(self._lanes, self._index, chooser, settings.rules, self._counters, checkpoints)
         self.parks = Parks(
             self._lanes,
             self._admission.queue,

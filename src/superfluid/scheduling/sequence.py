@@ -9,6 +9,7 @@ from superfluid.domain.job import Job, ParkKind
 from superfluid.domain.request import QosClass
 from superfluid.scheduling.images import ImageRuns
 from superfluid.scheduling.plan import DecodeLane
+from superfluid.scheduling.prefix import CheckpointKind
 from superfluid.scheduling.token_tree import Tokens
 
 NO_TOKENS: Final[Tokens] = np.empty(0, np.int32)
@@ -23,7 +24,7 @@ class Sequence:
     ``length`` tokens are known. Those up to ``prefill_end`` reach the lane in chunks, the others one a tick. While it
     is queued (``lane_index`` -1), ``leader`` is the sequence whose prefill it waits for, until that one's lane holds
     ``needed_tokens``; ``awaited_file`` is the KV file that is being read for it, ``held_entry`` the host entry that
-    came of that.
+    came of that. ``checkpoints`` are the lengths at which the lane is to be saved on its way, if it comes to them.
 
     ``queued_at``, ``passed_ticks`` (how long only younger prompts were read) and ``granted_until`` are in the
     scheduler's time. Until ``granted_until`` a lane that was had by long waiting counts as ``granted_class``.
@@ -34,6 +35,7 @@ class Sequence:
         "_is_replayed",
         "_submitted_tokens",
         "awaited_file",
+        "checkpoints",
         "decoded_turn",
         "granted_class",
         "granted_until",
@@ -77,6 +79,7 @@ class Sequence:
         self.granted_class = int(job.qos)
         self.granted_until = 0.0
         self.passed_ticks = 0.0
+        self.checkpoints: dict[int, CheckpointKind] = {}
         self.wait_again()
 
     def wait_again(self) -> None:
@@ -130,6 +133,11 @@ class Sequence:
         if self.prefill_goal < self.length and match >= self.prefill_goal:
             return match
         return self.images.kept(max(0, min(match, self.prefill_goal - SEAM_TOKENS)))
+
+    def chunk_stop(self, position: int) -> int:
+        """Where a chunk from ``position`` on must end: at the prompt's end, or at a checkpoint on the way."""
+        stops = [at for at in self.checkpoints if position + SEAM_TOKENS <= at <= self.prefill_end - SEAM_TOKENS]
+        return min(stops, default=self.prefill_end)
 
     def begin_at(self, keep: int) -> None:
         """The lane holds the first ``keep`` tokens; the rest is prefilled, or decoded if that is how it came about."""

@@ -147,7 +147,7 @@ def next_chunk(lane: Lane, budget: int) -> Chunk:
     image = sequence.images.at(lane.length)
     if image is not None:
         return Chunk(sequence.job_id, lane.index, lane.length, image.length, image.end == sequence.length, True)
-    remaining = sequence.images.text_end(lane.length, sequence.prefill_end) - lane.length
+    remaining = sequence.images.text_end(lane.length, sequence.chunk_stop(lane.length)) - lane.length
     length = min(remaining, budget)
     if remaining - length == 1:
         length -= 1

@@ -70,6 +70,8 @@ def turn_job(
         session=state.session,
         images=state.images[:],
         park=ParkKind.SESSION,
+        input_tokens=len(tokens) - len(header) if header else 0,
+        pin_deadline_unix_ms=state.pin_deadline_unix_ms,
     )
 
 

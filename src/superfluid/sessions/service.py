@@ -155,7 +155,10 @@ class ModelService:
             tokens = array.array("i", rendered.tokens) if prepared is None else prepared.tokens
             _check_length(tokens, facts)
             session = 0 if prepared is None else prepared.state.session
-            job = self._job(reply_id, tokens, request, sampling, facts, session)
+            input_tokens = 0
+            if isinstance(prompt, ChatPrompt):
+                input_tokens = rendered.message_ends[-1] if prepared is None else len(tokens) - len(prepared.opening)
+            job = self._job(reply_id, tokens, request, sampling, facts, session, input_tokens)
             self._counter.describe(reply_id, max_tokens=job.max_tokens)
             opening = tokens if prepared is None else prepared.opening
             reply = RunningReply(
@@ -214,6 +217,7 @@ class ModelService:
         sampling: SamplingParams,
         facts: ModelFacts,
         session: int,
+        input_tokens: int,
     ) -> Job:
         room = facts.window_tokens - len(tokens)
         wanted = request.max_tokens if request.max_tokens is not None else self._generation.max_tokens
@@ -229,6 +233,7 @@ class ModelService:
             is_batch_invariant=request.is_batch_invariant,
             session=session,
             park=ParkKind.REQUEST if session else ParkKind.NONE,
+            input_tokens=input_tokens,
         )
 
     def _loaded_text(self) -> TextSide:
