@@ -145,6 +145,8 @@ class IdleBackend:
     def submit(self, job: Job, sink: JobSink) -> None:
         self.sinks.append(sink)
 
+    def pin(self, session: int, deadline_unix_ms: int) -> None: ...
+
     def set_background_rate(self, divisor: int) -> None: ...
 
     async def size_image(self, blob: str) -> list[int]:

@@ -96,6 +96,17 @@ class ModelStatistics(Struct, frozen=True, kw_only=True):
     kv_files_damaged_total: int = 0
     kv_files: int = 0
     kv_file_bytes: int = 0
+    admits_deferred_total: int = 0
+    pressure_evictions_total: int = 0
+    pressure_bytes_evicted_total: int = 0
+    os_pressure_events_total: int = 0
+    pins_yielded_total: int = 0
+    pins_expired_total: int = 0
+    pins_held: int = 0
+    pinned_bytes: int = 0
+    memory_used_bytes: int = 0
+    """Of lanes with a job and of host memory; ``memory_total_bytes`` is what both may hold."""
+    memory_total_bytes: int = 0
 
 
 class SessionStatistics(Struct, frozen=True, kw_only=True):

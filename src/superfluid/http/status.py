@@ -48,6 +48,12 @@ def slots_entry(
         "queue_depth": dict(zip(_CLASSES, statistics.queue_depth, strict=True)),
         "host_cache_entries": statistics.host_cache_entries,
         "host_cache_bytes": statistics.host_cache_bytes,
+        "pins_held": statistics.pins_held,
+        "pinned_bytes": statistics.pinned_bytes,
+        "memory_used_bytes": statistics.memory_used_bytes,
+        "memory_total_bytes": statistics.memory_total_bytes,
+        "pressure_evictions": statistics.pressure_evictions_total,
+        "os_pressure_events": statistics.os_pressure_events_total,
         "lanes": [_lane(lane, session_of) for lane in statistics.lanes],
     }
 

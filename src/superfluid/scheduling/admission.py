@@ -10,6 +10,7 @@ from superfluid.scheduling.checkpoints import Checkpoints
 from superfluid.scheduling.placement import Seed, SeedChooser, Survey
 from superfluid.scheduling.plan import DropEntry, PlaceJob, Preempted, SaveLane
 from superfluid.scheduling.prefix import CheckpointKind, HostEntry, PrefixIndex
+from superfluid.scheduling.pressure import Pressure
 from superfluid.scheduling.queue import Candidate, JobQueue
 from superfluid.scheduling.sequence import Lane, Sequence
 from superfluid.scheduling.statistics import SchedulerCounters
@@ -62,6 +63,7 @@ class Admission:
         rules: SchedulingRules,
         counters: SchedulerCounters,
         checkpoints: Checkpoints,
+        pressure: Pressure,
     ) -> None:
         self.queue = JobQueue(rules.starvation_ticks)
         self.must_wait: Callable[[Sequence], bool] = lambda _: False
@@ -72,6 +74,10 @@ class Admission:
         self._rules = rules
         self._counters = counters
         self._checkpoints = checkpoints
+        self._pressure = pressure
+        self.is_background_held = False
+        """Jobs of the last class get no lane, unless they have waited long."""
+        self._held_back: set[int] = set()
 
     @property
     def free_lanes(self) -> int:
@@ -79,9 +85,11 @@ class Admission:
 
     def admit(self, tick: int, now: float) -> Moves:
         """Changes queue, lanes and index as if the plan had succeeded."""
-        moves = Moves(drop_list=[DropEntry(entry_id) for entry_id in self._index.tidy()])
+        moves = Moves(drop_list=[DropEntry(entry_id) for entry_id in (*self._index.tidy(), *self._pressure.relieve())])
         moves.save_list, moves.entries_by_lane, needless = self._checkpoints.take(tick)
         moves.drop_list += [DropEntry(entry_id) for entry_id in needless]
+        if self._pressure.takes_background_lanes():
+            self._preempt_background(moves, now)
         free = self.free_lanes
         if not self.queue or self._is_taken_alone or not (free or self._can_preempt(now, tick)):
             return moves
@@ -90,6 +98,8 @@ class Admission:
             sequence = candidate.sequence
             qos = sequence.job.qos
             if self.must_wait(sequence):
+                continue
+            if self._is_held_back(candidate):
                 continue
             if self._is_capped(qos):
                 closed.add(qos)
@@ -118,6 +128,16 @@ class Admission:
         return self.free_lanes > 0 or self._victim(qos, now) is not None
 
     # ---- who may run
+
+    def _is_held_back(self, candidate: Candidate) -> bool:
+        if not self.is_background_held:
+            self._held_back.clear()
+            return False
+        is_held = candidate.effective_class >= QosClass.BACKGROUND
+        if is_held and candidate.sequence.job_id not in self._held_back:
+            self._held_back.add(candidate.sequence.job_id)
+            self._counters.admits_deferred_total += 1
+        return is_held
 
     @property
     def _is_taken_alone(self) -> bool:
@@ -170,6 +190,14 @@ class Admission:
         self.queue.put_back(sequence, now)
         self._counters.preemptions_total += 1
 
+    def _preempt_background(self, moves: Moves, now: float) -> None:
+        """Takes the lanes of all replies of the last class: the machine is short of memory."""
+        for lane in self._lanes:
+            job = None if lane.sequence is None else lane.sequence.job
+            is_spared = job is None or job.qos is not QosClass.BACKGROUND or job.is_batch_invariant or bool(job.images)
+            if lane.is_decoding and not is_spared:
+                self._preempt(lane, moves, now)
+
     # ---- where it begins
 
     def _survey_unless_waiting(self, sequence: Sequence, tick: int) -> Survey | None:
@@ -212,6 +240,7 @@ class Admission:
             self._save(seed.lane, moves, tick)
         if entry is not None:
             entry.last_used_tick = tick
+            entry.uses += 1
         place = PlaceJob(
             sequence.job_id,
             seed.lane.index,

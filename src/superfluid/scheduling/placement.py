@@ -1,6 +1,6 @@
 """Where a job begins: which lane, on top of which prefix, from where. Chosen by estimated seconds. Pure; worker."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -66,6 +66,8 @@ class SeedChooser:
         self._index = index
         self._rates = rates
         self._rules = rules
+        self.pinned_lanes: Callable[[], Container[int]] = tuple
+        """Lanes that must be saved before they are given away, however little that is worth by itself."""
 
     @property
     def can_truncate(self) -> bool:
@@ -181,8 +183,9 @@ class SeedChooser:
         return max(0, lane.length - kept)
 
     def _is_loss_worth_saving(self, lane: Lane, lost: int) -> bool:
+        is_pinned = lost > 0 and lane.index in self.pinned_lanes()
         is_wanted = lost >= WORTH_KEEPING_TOKENS and self._value_seconds(lost) > self._save_seconds(lane.length)
-        return is_wanted and self.can_last(lane.length)
+        return (is_pinned or is_wanted) and self.can_last(lane.length)
 
     def _value_seconds(self, tokens: int) -> float:
         return REUSE_CHANCE * tokens * self._rates.prefill_seconds_per_token

@@ -78,6 +78,15 @@ class DecodeLane:
 
 
 @dataclass(frozen=True, slots=True)
+class EvictionLook:
+    """The state before an eviction was decided on: blocks of all lanes, bytes of host memory that may be given up."""
+
+    used_blocks: int
+    total_blocks: int
+    evictable_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class StepPlan:
     """One tick, in the order it is carried out: saves, drops, placements, then decode rows and the chunk.
 
@@ -94,10 +103,12 @@ class StepPlan:
     chunk_budget_tokens: int = field(default=0, compare=False)
     preemptions: tuple[Preempted, ...] = ()
     pause_seconds: float = 0.0
+    eviction_look: EvictionLook | None = field(default=None, compare=False)
+    """What was there before an eviction was decided on, if one was."""
 
     @property
     def is_empty(self) -> bool:
-        return not (self.saves or self.drops or self.placements or self.decodes or self.chunk)
+        return not (self.saves or self.drops or self.placements or self.decodes or self.chunk or self.preemptions)
 
 
 @dataclass(frozen=True, slots=True)

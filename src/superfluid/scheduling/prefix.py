@@ -25,7 +25,7 @@ class CheckpointKind(enum.Enum):
 class HostEntry:
     """A lane's state in host memory. ``size_bytes`` is 0 until the executor has reported it. A transient entry hands a
     prefix from lane to lane where nothing may stay in host memory; it lives for one plan, or as long as a queued job
-    holds it. ``owner`` is the session whose tokens they are."""
+    holds it. ``owner`` is the session whose tokens they are; ``uses`` counts the jobs that began with it."""
 
     entry_id: int
     tokens: Tokens
@@ -34,6 +34,7 @@ class HostEntry:
     size_bytes: int = 0
     owner: int | None = None
     holders: int = 0
+    uses: int = 0
     checkpoint: CheckpointKind | None = None
 
     @property
@@ -55,6 +56,8 @@ class PrefixIndex:
         self._next_id = 0
         self._size_bytes = 0
         self._tree = TokenTree()
+        self.protected: frozenset[int] = frozenset()
+        """Entries that pins hold: the last to go."""
 
     def __iter__(self) -> Iterator[HostEntry]:
         return iter(self._entries.values())
@@ -105,7 +108,7 @@ class PrefixIndex:
         earlier = [self._entries[key] for key in passed]
         dropped: list[int] = []
         for entry in earlier:
-            if entry.checkpoint is CheckpointKind.INPUT and not entry.holders:
+            if entry.checkpoint is CheckpointKind.INPUT and not self._is_kept(entry):
                 self._drop(entry.entry_id, dropped)
         return dropped
 
@@ -115,7 +118,7 @@ class PrefixIndex:
         checkpoints.sort(key=lambda entry: (entry.last_used_tick, entry.entry_id))
         dropped: list[int] = []
         for entry in checkpoints[: max(0, len(checkpoints) - count)]:
-            if not entry.holders:
+            if not self._is_kept(entry):
                 self._drop(entry.entry_id, dropped)
         return dropped
 
@@ -163,8 +166,38 @@ class PrefixIndex:
         held_bytes = sum(self._entries[entry_id].size_bytes for entry_id in held)
         while self._size_bytes - held_bytes > self._limit_bytes:
             lasting = (entry for entry in self._entries.values() if not entry.holders)
-            oldest = min(lasting, key=lambda entry: (entry.last_used_tick, entry.entry_id))
+            oldest = min(lasting, key=self._rank)
             self._drop(oldest.entry_id, dropped)
+        return dropped
+
+    def covering(self, tokens: Tokens) -> HostEntry | None:
+        """The lasting entry that holds most of ``tokens``, so that a lane could be given it."""
+        passed, length, reaching = self._tree.walk(tokens)
+        if self._is_nesting and length:
+            found = [self._entries[key] for key in islice(reaching, _LOOKED_AT)]
+        else:
+            found = [self._entries[key] for key in passed]
+        lasting = [entry for entry in found if not entry.is_transient]
+        return max(lasting, key=lambda entry: (min(entry.length, length), -entry.length), default=None)
+
+    def evictable_bytes(self) -> int:
+        """What ``evict`` could free without touching pins."""
+        entries = (entry for entry in self._entries.values() if not entry.holders)
+        return sum(entry.size_bytes for entry in entries if entry.entry_id not in self.protected)
+
+    def evict(self, size_bytes: int, *, spares_protected: bool) -> list[int]:
+        """Removes entries until no more than ``size_bytes`` are left: those that one job at most has begun with, then
+        the shared ones, then (unless spared) those that pins hold; of each the least recently used first. Returns their
+        ids. Entries that a queued job holds stay."""
+        dropped: list[int] = []
+        entries = sorted(
+            (entry for entry in self._entries.values() if not entry.holders and not entry.is_transient),
+            key=lambda entry: (entry.entry_id in self.protected, entry.uses > 1, *self._rank(entry)),
+        )
+        for entry in entries:
+            if self._size_bytes <= size_bytes or (spares_protected and entry.entry_id in self.protected):
+                break
+            self._drop(entry.entry_id, dropped)
         return dropped
 
     def check_integrity(self) -> None:
@@ -185,6 +218,13 @@ class PrefixIndex:
     def _drop(self, entry_id: int, dropped: list[int]) -> None:
         self.discard(entry_id)
         dropped.append(entry_id)
+
+    def _is_kept(self, entry: HostEntry) -> bool:
+        return entry.holders > 0 or entry.entry_id in self.protected
+
+    def _rank(self, entry: HostEntry) -> tuple[bool, int, int]:
+        """What goes first has the least."""
+        return entry.entry_id in self.protected, entry.last_used_tick, entry.entry_id
 
     def _made_redundant_by(self, fresh: HostEntry) -> list[int]:
         passed, _, reaching = self._tree.walk(fresh.tokens)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from superfluid.domain.job import Job
+from superfluid.domain.memory import DEFAULT_MEMORY_RULES, MemoryRules
 from superfluid.domain.reply import Finish
 from superfluid.domain.request import QosClass
 from superfluid.domain.scheduling import DEFAULT_RULES, SchedulingRules
@@ -16,9 +17,11 @@ from superfluid.scheduling.admission import Admission
 from superfluid.scheduling.checkpoints import Checkpoints
 from superfluid.scheduling.images import require_image_runs
 from superfluid.scheduling.parks import Parks
+from superfluid.scheduling.pins import Pins
 from superfluid.scheduling.placement import PlacementRules, SeedChooser
 from superfluid.scheduling.plan import Admitted, Chunk, Retired, StepOutcome, StepPlan, StepResult
 from superfluid.scheduling.prefix import PrefixIndex
+from superfluid.scheduling.pressure import Pressure, PressureLevel
 from superfluid.scheduling.rates import Rates
 from superfluid.scheduling.sequence import Lane, Sequence
 from superfluid.scheduling.statistics import LaneView, SchedulerCounters, SchedulerStatistics, blocks
@@ -39,6 +42,7 @@ class SchedulerSettings:
     can_truncate: bool = True
     replays_replies: bool = False
     rules: SchedulingRules = DEFAULT_RULES
+    memory: MemoryRules = DEFAULT_MEMORY_RULES
 
 
 class Scheduler:
@@ -53,7 +57,26 @@ class Scheduler:
         chooser = SeedChooser(self._lanes, self._index, self._rates, rules)
         self._counters = SchedulerCounters()
         checkpoints = Checkpoints(self._lanes, self._index, chooser, can_truncate=settings.can_truncate)
-        self._admission = Admission(self._lanes, self._index, chooser, settings.rules, self._counters, checkpoints)
+        self._pressure = Pressure(
+            self._lanes,
+            self._index,
+            self._rates,
+            settings.memory,
+            self._counters,
+            host_bytes=settings.host_cache_bytes,
+            window_tokens=settings.window_tokens,
+        )
+        self.pins = Pins(
+            self._lanes,
+            self._index,
+            self._rates,
+            self._counters,
+            budget_bytes=settings.host_cache_bytes * settings.memory.pin_budget_percent // 100,
+        )
+        chooser.pinned_lanes = lambda: self.pins.lanes
+        self._admission = Admission(
+            self._lanes, self._index, chooser, settings.rules, self._counters, checkpoints, self._pressure
+        )
         self.parks = Parks(
             self._lanes,
             self._admission.queue,
@@ -80,6 +103,11 @@ class Scheduler:
     def is_idle(self) -> bool:
         """Nothing runs and nothing waits."""
         return not self._running and not self._admission.queue
+
+    @property
+    def has_host_entries(self) -> bool:
+        """Whether anything is kept in host memory."""
+        return len(self._index) > 0
 
     @property
     def is_running(self) -> bool:
@@ -120,6 +148,7 @@ class Scheduler:
             lane = self._running.pop(job_id, None)
             if lane is None:
                 return None
+            self.pins.left(lane)
             lane.release()
         return Retired(job_id, Finish.CANCELLED)
 
@@ -127,13 +156,26 @@ class Scheduler:
         """Agent and background jobs decode at one ``divisor``-th of their rate. 0 counts as 1."""
         self._work.background_divisor = max(1, divisor)
 
-    def plan(self) -> StepPlan:
-        """The next tick. Empty only if the scheduler is idle, asks for a pause, or waits for the disk."""
+    def system_pressure(self, level: PressureLevel) -> None:
+        """What the operating system says of its memory; the next plan acts on it."""
+        self._pressure.signal(level)
+
+    def hold_background(self, *, is_held: bool) -> None:
+        """While it holds, jobs of the last class get no lane unless they have waited long."""
+        self._admission.is_background_held = is_held
+
+    def plan(self, now_unix: float = 0.0) -> StepPlan:
+        """The next tick. Empty only if the scheduler is idle, asks for a pause, or waits: for the disk, for memory.
+
+        ``now_unix`` is what the deadlines of pins are held against.
+        """
         self._tick += 1
         moves = self._admission.admit(self._tick, self._now)
         for preempted in moves.preemptions:
             del self._running[preempted.job_id]
         self._running.update(moves.admitted)
+        for lane in moves.admitted.values():
+            self.pins.placed(lane, now_unix)
         work = self._work.choose(self._now)
         return StepPlan(
             moves.saves,
@@ -144,6 +186,7 @@ class Scheduler:
             work.chunk_budget_tokens,
             moves.preemptions,
             work.pause_seconds,
+            self._pressure.look,
         )
 
     def complete(self, plan: StepPlan, outcome: StepOutcome) -> StepResult:
@@ -164,6 +207,9 @@ class Scheduler:
             lane.release()
             lane.empty()
             retired.append(Retired(job_id, Finish.ERROR))
+        if plan.saves or plan.drops or plan.placements or retired:
+            self.pins.changed()
+        self.pins.settle()
         return StepResult(admitted, tuple(retired), first)
 
     def sequence(self, job_id: int) -> Sequence:
@@ -190,6 +236,10 @@ class Scheduler:
             host_cache_bytes=self._index.size_bytes,
             host_cache_entries=len(self._index),
             counters=replace(self._counters),
+            pins_held=self.pins.held,
+            pinned_bytes=self.pins.held_bytes,
+            memory_used_bytes=self._pressure.used_bytes,
+            memory_total_bytes=self._pressure.total_bytes,
         )
 
     def check_integrity(self) -> None:
@@ -287,6 +337,7 @@ class Scheduler:
             finish = self._finish(sequence, is_end=drawn.is_end)
             if finish is not Finish.NONE:
                 del self._running[drawn.job_id]
+                self.pins.left(lane)
                 lane.release()
                 retired.append(Retired(drawn.job_id, finish))
         return retired, tuple(first)

@@ -22,6 +22,12 @@ class SchedulerCounters:
     host_restores_total: int = 0
     preemptions_total: int = 0
     starvation_grants_total: int = 0
+    admits_deferred_total: int = 0
+    pressure_evictions_total: int = 0
+    pressure_bytes_evicted_total: int = 0
+    os_pressure_events_total: int = 0
+    pins_yielded_total: int = 0
+    pins_expired_total: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,10 @@ class SchedulerStatistics:
     host_cache_bytes: int
     host_cache_entries: int
     counters: SchedulerCounters
+    pins_held: int = 0
+    pinned_bytes: int = 0
+    memory_used_bytes: int = 0
+    memory_total_bytes: int = 0
 
 
 def blocks(tokens: int) -> int:

@@ -108,7 +108,9 @@ class Sessions:
         return await self._commands.set_qos(session, qos_class, batch_invariant=batch_invariant)
 
     async def pin(self, session: int, ttl_ms: int) -> int:
-        return await self._commands.pin(session, ttl_ms)
+        deadline = await self._commands.pin(session, ttl_ms)
+        self._backend.pin(session, deadline)
+        return deadline
 
     async def read(self, session: int, cursor: int) -> list[Event]:
         return await self._commands.read(session, cursor)

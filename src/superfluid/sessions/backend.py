@@ -58,6 +58,10 @@ class GenerationBackend(Protocol):
         """From now on jobs of classes 2 and 3 decode on every ``divisor``-th tick only (at least 1)."""
         ...
 
+    def pin(self, session: int, deadline_unix_ms: int) -> None:
+        """What is cached of the session is to stay until then, if it can; 0 lets it go. Its jobs must say it too."""
+        ...
+
     async def size_image(self, blob: str) -> list[int]:
         """The tokens that stand for an image of the media pool, ``domain.media.PLACEHOLDER`` for its embeddings.
 

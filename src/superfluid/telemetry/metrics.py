@@ -44,6 +44,18 @@ _COUNTERS: dict[str, tuple[str, Callable[[ModelStatistics], int]]] = {
     "resumes": ("Admissions that went on from a KV file.", lambda s: s.resumes_total),
     "park_skips": ("States that were lost before they could be written.", lambda s: s.park_skips_total),
     "kv_files_damaged": ("KV files that turned out damaged.", lambda s: s.kv_files_damaged_total),
+    "admits_deferred": ("Jobs that got no lane in their turn for want of memory.", lambda s: s.admits_deferred_total),
+    "pressure_evictions": (
+        "Times that prefixes were given up because memory was short.",
+        lambda s: s.pressure_evictions_total,
+    ),
+    "pressure_bytes_evicted": ("Bytes of such prefixes.", lambda s: s.pressure_bytes_evicted_total),
+    "os_pressure_events": (
+        "Times that the operating system was found short of memory.",
+        lambda s: s.os_pressure_events_total,
+    ),
+    "pins_yielded": ("Pins that gave way before their time.", lambda s: s.pins_yielded_total),
+    "pins_expired": ("Pins whose time came.", lambda s: s.pins_expired_total),
     "worker_respawns": ("Attempts to replace a lost worker.", lambda s: s.respawns_total),
 }
 _GAUGES: dict[str, tuple[str, Callable[[ModelStatistics], int]]] = {
@@ -52,6 +64,8 @@ _GAUGES: dict[str, tuple[str, Callable[[ModelStatistics], int]]] = {
     "pool_blocks_total": ("KV blocks there are.", lambda s: s.pool_blocks_total),
     "kv_files": ("KV files that the model can use.", lambda s: s.kv_files),
     "kv_file_bytes": ("Size of all KV files.", lambda s: s.kv_file_bytes),
+    "pins_held": ("Pins with something to hold.", lambda s: s.pins_held),
+    "pinned_bytes": ("KV bytes that pins hold.", lambda s: s.pinned_bytes),
     "prefill_budget_tokens": ("Prompt tokens that a tick may evaluate now.", lambda s: s.prefill_budget_tokens),
     "decode_grant_tokens": ("Tokens that a lane may generate in a tick now.", lambda s: s.decode_grant_tokens),
 }

@@ -18,6 +18,7 @@ from superfluid.worker.inbox import Inbox
 from superfluid.worker.kv_files import open_kv_files
 from superfluid.worker.loop import TickLoop
 from superfluid.worker.protocol import Load, LoadFailed, Ready
+from superfluid.worker.system_pressure import SystemPressure
 
 EXIT_LOAD_FAILED: Final = 3
 EXIT_BAD_CALL: Final = 2
@@ -62,6 +63,7 @@ def serve(connection: DaemonConnection, inbox: Inbox) -> int:
             clock=SystemClock(),
             set_log_filter=logs.set_filter,
             rest=gc.collect,
+            read_pressure=SystemPressure().read,
             kv_files=kv_files,
             debug=_print_line if "SUPERFLUID_DEBUG_TICK" in os.environ else None,
         )

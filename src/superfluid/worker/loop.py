@@ -10,6 +10,7 @@ from superfluid.engine.interface import Engine
 from superfluid.errors import SuperfluidError
 from superfluid.kvfiles.service import KvErased, KvEvent, KvNotWritten, KvOpened, KvRead, KvRemoved, KvWritten
 from superfluid.scheduling.plan import StepOutcome, StepPlan
+from superfluid.scheduling.pressure import PressureLevel
 from superfluid.scheduling.scheduler import Scheduler, SchedulerSettings
 from superfluid.worker.debug import tick_line
 from superfluid.worker.executor import Execution, Executor
@@ -18,6 +19,7 @@ from superfluid.worker.inbox import Inbox
 from superfluid.worker.interruption import Interruption
 from superfluid.worker.kv_catalog import KvFileThreads
 from superfluid.worker.kv_files import kept_kinds
+from superfluid.worker.memory_watch import MemoryWatch
 from superfluid.worker.parking import Parking
 from superfluid.worker.protocol import (
     Cancel,
@@ -31,6 +33,7 @@ from superfluid.worker.protocol import (
     Rejected,
     SetBackgroundRate,
     SetLogFilter,
+    SetPin,
     SizeImage,
     Stop,
     Submit,
@@ -65,6 +68,7 @@ class TickLoop:
         rest: Callable[[], object] = lambda: None,
         kv_files: KvFileThreads | None = None,
         debug: Callable[[str], None] | None = None,
+        read_pressure: Callable[[], PressureLevel] | None = None,
     ) -> None:
         facts = engine.facts
         self._scheduler = Scheduler(
@@ -77,6 +81,7 @@ class TickLoop:
                 can_truncate=facts.can_truncate,
                 replays_replies=not facts.flash_attention,
                 rules=settings.scheduling,
+                memory=settings.memory,
             )
         )
         self._images = WorkerImages(engine, settings.media_directory, send)
@@ -92,6 +97,12 @@ class TickLoop:
             clock=clock,
             window_tokens=facts.window_tokens,
             is_traced=settings.is_traced,
+        )
+        self._memory = MemoryWatch(
+            self._scheduler,
+            clock,
+            read_pressure=read_pressure if settings.memory.watches_system else None,
+            is_traced=settings.memory.is_traced,
         )
         self._reporter = TickReporter()
         self._inbox = inbox
@@ -127,7 +138,11 @@ class TickLoop:
             if not is_busy or ticks % TICKS_BETWEEN_RESTS == 0:
                 self._rest()
             if not is_busy or self._pause_seconds:
-                self._sleep(self._pause_seconds or self._parking.seconds_to_wait())
+                self._sleep(self._pause_seconds or self._seconds_to_wait())
+
+    def _seconds_to_wait(self) -> float | None:
+        times = [self._parking.seconds_to_wait(), self._memory.seconds_to_wait()]
+        return min((seconds for seconds in times if seconds is not None), default=None)
 
     def park_one(self) -> bool:
         """Between two ticks: has one lane written, if its time has come."""
@@ -151,7 +166,10 @@ class TickLoop:
             case Stop():
                 self._is_stopped = True
             case Forget():
+                self._scheduler.pins.forget(message.sessions)
                 self._parking.forget(message)
+            case SetPin(session, deadline_unix_ms):
+                self._scheduler.pins.set_session(session, deadline_unix_ms / 1000, self._clock.unix())
             case KvOpened() | KvWritten() | KvNotWritten() | KvRead() | KvRemoved() | KvErased():
                 self._parking.take(message)
             case Load():
@@ -163,13 +181,16 @@ class TickLoop:
         """One plan, carried out and reported. False if there was nothing to do."""
         begun_unix, begun = self._clock.unix(), self._clock.monotonic()
         self._parking.before_plan()
-        plan = self._scheduler.plan()
+        plan = self._scheduler.plan(self._memory.before_plan())
+        self._memory.after_plan(plan)
         self._parking.after_plan()
         self._pause_seconds = plan.pause_seconds
         self._log_preemptions(plan)
         planned = self._clock.monotonic()
         if plan.is_empty and not self._reporter.has_news:
             self._scheduler.complete(plan, StepOutcome())
+            if self._memory.take_changes():
+                self._report(plan, Execution(), TickTimes(begun_unix, begun, planned, planned))
             return plan.pause_seconds > 0
         if plan.chunk is not None and plan.chunk.expected_seconds >= LONG_TICK_SECONDS:
             if self._reporter.has_news:

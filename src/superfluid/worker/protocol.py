@@ -112,6 +112,13 @@ class Forget(Struct, frozen=True, tag="forget", array_like=True):
     sessions: list[int]
 
 
+class SetPin(Struct, frozen=True, tag="pin", array_like=True):
+    """What the session holds is to stay cached until then; 0 lets it go. Its jobs say the same, each time anew."""
+
+    session: int
+    deadline_unix_ms: int
+
+
 class Stop(Struct, frozen=True, tag="stop", array_like=True):
     """Close the engine and exit 0. Running jobs are abandoned: drain first."""
 
@@ -123,7 +130,7 @@ class SizeImage(Struct, frozen=True, tag="size_image", array_like=True):
     blob: str
 
 
-ToWorker = Load | Submit | Cancel | Ping | SetLogFilter | SetBackgroundRate | SizeImage | Stop | Forget
+ToWorker = Load | Submit | Cancel | Ping | SetLogFilter | SetBackgroundRate | SetPin | SizeImage | Stop | Forget
 
 
 # ---- worker to daemon
@@ -235,6 +242,16 @@ class TickRecord(Struct, frozen=True, array_like=True):
     """All lanes, a few times a second and whenever the worker falls idle; ``None`` in between."""
     preemptions_total: int = 0
     starvation_grants_total: int = 0
+    admits_deferred_total: int = 0
+    pressure_evictions_total: int = 0
+    pressure_bytes_evicted_total: int = 0
+    os_pressure_events_total: int = 0
+    pins_yielded_total: int = 0
+    pins_expired_total: int = 0
+    pins_held: int = 0
+    pinned_bytes: int = 0
+    memory_used_bytes: int = 0
+    memory_total_bytes: int = 0
 
 
 class TickSpan(Struct, frozen=True, array_like=True):

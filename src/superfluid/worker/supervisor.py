@@ -52,6 +52,7 @@ from superfluid.worker.protocol import (
     Rejected,
     SetBackgroundRate,
     SetLogFilter,
+    SetPin,
     Stop,
     Submit,
     Tick,
@@ -213,6 +214,11 @@ class WorkerSupervisor:
         self._log_filter = directive
         if self._process is not None:
             self._process.send(SetLogFilter(directive))
+
+    def pin(self, session: int, deadline_unix_ms: int) -> None:
+        """For this worker. A later one has nothing that could be held, until the session's next job tells it again."""
+        if self._is_serving and self._process is not None:
+            self._process.send(SetPin(session, deadline_unix_ms))
 
     def set_background_rate(self, divisor: int) -> None:
         """For this worker and every later one."""

@@ -174,6 +174,16 @@ class TickReporter:
             first_token_seconds=self._first_tokens,
             preemptions_total=counters.preemptions_total,
             starvation_grants_total=counters.starvation_grants_total,
+            admits_deferred_total=counters.admits_deferred_total,
+            pressure_evictions_total=counters.pressure_evictions_total,
+            pressure_bytes_evicted_total=counters.pressure_bytes_evicted_total,
+            os_pressure_events_total=counters.os_pressure_events_total,
+            pins_yielded_total=counters.pins_yielded_total,
+            pins_expired_total=counters.pins_expired_total,
+            pins_held=statistics.pins_held,
+            pinned_bytes=statistics.pinned_bytes,
+            memory_used_bytes=statistics.memory_used_bytes,
+            memory_total_bytes=statistics.memory_total_bytes,
         )
 
 

@@ -23,6 +23,12 @@ class Counters(NamedTuple):
     host_restores: int = 0
     preemptions: int = 0
     starvation_grants: int = 0
+    admits_deferred: int = 0
+    pressure_evictions: int = 0
+    pressure_bytes_evicted: int = 0
+    os_pressure_events: int = 0
+    pins_yielded: int = 0
+    pins_expired: int = 0
 
 
 class TickTotals:
@@ -68,6 +74,12 @@ class TickTotals:
             last.host_restores_total,
             last.preemptions_total,
             last.starvation_grants_total,
+            last.admits_deferred_total,
+            last.pressure_evictions_total,
+            last.pressure_bytes_evicted_total,
+            last.os_pressure_events_total,
+            last.pins_yielded_total,
+            last.pins_expired_total,
         )
         return Counters(*(a + b for a, b in zip(self._earlier, present, strict=True)))
 

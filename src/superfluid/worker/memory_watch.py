@@ -1,0 +1,96 @@
+"""What time and the operating system do to kept prefixes: pins end, pressure takes. Runs in the worker's tick loop."""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from superfluid.clock import Clock
+from superfluid.scheduling.plan import StepPlan
+from superfluid.scheduling.pressure import PressureLevel
+from superfluid.scheduling.scheduler import Scheduler
+
+POLL_SECONDS: Final = 1.0
+MOST_HELD_SECONDS: Final = 30.0
+"""How long background jobs wait at most for one shortage of memory to end."""
+
+_logger = logging.getLogger("superfluid_daemon::scheduler")
+
+
+class MemoryWatch:
+    """``read_pressure`` is ``None`` where the operating system is not to be asked."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        clock: Clock,
+        *,
+        read_pressure: Callable[[], PressureLevel] | None,
+        is_traced: bool = False,
+    ) -> None:
+        self._scheduler = scheduler
+        self._clock = clock
+        self._read_pressure = read_pressure
+        self._is_traced = is_traced
+        self._polled_at = clock.monotonic()
+        self._level = PressureLevel.NONE
+        self._critical_since: float | None = None
+        self._has_changed = False
+
+    def before_plan(self) -> float:
+        """Lets pins end and asks the system, at most once a second. Returns the time, as ``plan`` wants it."""
+        now_unix = self._clock.unix()
+        deadline = self._scheduler.pins.next_deadline_unix
+        if deadline is not None and deadline <= now_unix:
+            self._has_changed |= self._scheduler.pins.expire(now_unix)
+        now = self._clock.monotonic()
+        if self._read_pressure is not None and now - self._polled_at >= POLL_SECONDS:
+            self._polled_at = now
+            self._act(self._read_pressure(), now)
+        return now_unix
+
+    def after_plan(self, plan: StepPlan) -> None:
+        """Tells of an eviction decision, if the operator wants to see them."""
+        look = plan.eviction_look
+        if self._is_traced and look is not None:
+            _logger.info(
+                "[pressure]",
+                extra={
+                    "fields": {"used": look.used_blocks, "total": look.total_blocks, "evictable": look.evictable_bytes}
+                },
+            )
+
+    def take_changes(self) -> bool:
+        """Whether there is something to tell, beside what plans do. Once."""
+        has_changed, self._has_changed = self._has_changed, False
+        return has_changed
+
+    def seconds_to_wait(self) -> float | None:
+        """How long the loop may sleep when it has nothing to do; ``None``: until a message comes."""
+        times: list[float] = []
+        deadline = self._scheduler.pins.next_deadline_unix
+        if deadline is not None:
+            times.append(deadline - self._clock.unix())
+        has_something_to_give = self._scheduler.has_host_entries or self._critical_since is not None
+        if self._read_pressure is not None and has_something_to_give:
+            times.append(self._polled_at + POLL_SECONDS - self._clock.monotonic())
+        return max(0.001, min(times)) if times else None
+
+    def _act(self, level: PressureLevel, now: float) -> None:
+        if level is not self._level:
+            _logger.log(
+                logging.INFO if level is PressureLevel.NONE else logging.WARNING,
+                "the system's memory pressure changed",
+                extra={"fields": {"level": level.name.lower()}},
+            )
+            self._level = level
+        if level is PressureLevel.NONE:
+            self._critical_since = None
+        else:
+            self._scheduler.system_pressure(level)
+            self._has_changed = True
+        if level is PressureLevel.CRITICAL and self._critical_since is None:
+            self._critical_since = now
+        since = self._critical_since
+        self._scheduler.hold_background(
+            is_held=level is PressureLevel.CRITICAL and since is not None and now - since < MOST_HELD_SECONDS
+        )
