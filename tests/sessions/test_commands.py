@@ -400,6 +400,7 @@ async def test_pin_commits_a_deadline_that_does_not_overflow_and_none_for_0(
     session = await core.chat()
     assert await core.sessions.pin(session, ttl_ms) == deadline
     assert (await core.bodies(session))[-1] == Pinned(deadline)
+    assert core.backend.pins == {session: deadline}
 
 
 async def test_last_pin_counts_and_outlives_its_deadline_and_a_restart(core: SessionCore) -> None:
