@@ -1,9 +1,9 @@
 """From ``serve``'s memory flags to the configuration. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, Protocol
 
-from superfluid.config import FlashAttention, environment_value, require_at_least, require_range
+from superfluid.config import FlashAttention, require_at_least, require_range
 from superfluid.domain.memory import MemoryRules
 from superfluid.errors import UsageError
 
@@ -28,7 +28,7 @@ class MemoryFlags(Protocol):
     def watches_os_pressure(self) -> bool: ...
 
 
-def memory_rules(flags: MemoryFlags, environment: Mapping[str, str], note: Callable[[str], None]) -> MemoryRules:
+def memory_rules(flags: MemoryFlags, note: Callable[[str], None]) -> MemoryRules:
     """Raises UsageError naming the flag. ``note`` is told of a budget that was brought down."""
     high, low, pins = flags.pressure_high, flags.pressure_low, flags.pin_budget_pct
     require_range("--pressure-high", high, 1, 100)
@@ -43,7 +43,6 @@ def memory_rules(flags: MemoryFlags, environment: Mapping[str, str], note: Calla
         pressure_low_percent=low,
         pin_budget_percent=min(pins, low),
         watches_system=flags.watches_os_pressure,
-        is_traced=environment_value(environment, "SUPERFLUID_DEBUG_PRESSURE") not in (None, "0"),
     )
 
 

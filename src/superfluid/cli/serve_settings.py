@@ -214,7 +214,7 @@ def _model_config(
         scheduling=scheduling_rules(flags, lanes, note),
         is_window_fitted=flags.max_context == "auto",
         kv_bits=kv_bits(flags),
-        memory=memory_rules(flags, environment, note),
+        memory=memory_rules(flags, note),
     )
 
 

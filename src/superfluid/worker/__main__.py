@@ -66,6 +66,7 @@ def serve(connection: DaemonConnection, inbox: Inbox) -> int:
             read_pressure=SystemPressure().read,
             kv_files=kv_files,
             debug=_print_line if "SUPERFLUID_DEBUG_TICK" in os.environ else None,
+            debug_pressure=_print_line if "SUPERFLUID_DEBUG_PRESSURE" in os.environ else None,
         )
         _collect_at_rest_only()
         try:

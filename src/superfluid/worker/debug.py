@@ -1,6 +1,6 @@
-"""Lines about the scheduler's inner workings, for SUPERFLUID_DEBUG_TICK. Pure; written by the worker to stderr."""
+"""Lines about the scheduler's inner workings, for SUPERFLUID_DEBUG_TICK and _PRESSURE. Pure; written by the worker to stderr."""
 
-from superfluid.scheduling.plan import StepPlan
+from superfluid.scheduling.plan import EvictionLook, StepPlan
 from superfluid.scheduling.scheduler import Scheduler
 from superfluid.worker.executor import Execution
 from superfluid.worker.ticks import TickTimes
@@ -25,3 +25,8 @@ def tick_line(plan: StepPlan, execution: Execution, times: TickTimes, scheduler:
         "grant": 1,
     }
     return "[tick] " + " ".join(f"{name}={value}" for name, value in values.items())
+
+
+def pressure_line(look: EvictionLook) -> str:
+    """What there was before a decision to give up prefixes: blocks of all lanes, bytes of host memory."""
+    return f"[pressure] used={look.used_blocks} total={look.total_blocks} evictable={look.evictable_bytes}"

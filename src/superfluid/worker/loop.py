@@ -69,6 +69,7 @@ class TickLoop:
         kv_files: KvFileThreads | None = None,
         debug: Callable[[str], None] | None = None,
         read_pressure: Callable[[], PressureLevel] | None = None,
+        debug_pressure: Callable[[str], None] | None = None,
     ) -> None:
         facts = engine.facts
         self._scheduler = Scheduler(
@@ -102,7 +103,7 @@ class TickLoop:
             self._scheduler,
             clock,
             read_pressure=read_pressure if settings.memory.watches_system else None,
-            is_traced=settings.memory.is_traced,
+            debug=debug_pressure,
         )
         self._reporter = TickReporter()
         self._inbox = inbox

@@ -8,6 +8,7 @@ from superfluid.clock import Clock
 from superfluid.scheduling.plan import StepPlan
 from superfluid.scheduling.pressure import PressureLevel
 from superfluid.scheduling.scheduler import Scheduler
+from superfluid.worker.debug import pressure_line
 
 POLL_SECONDS: Final = 1.0
 MOST_HELD_SECONDS: Final = 30.0
@@ -17,7 +18,8 @@ _logger = logging.getLogger("superfluid_daemon::scheduler")
 
 
 class MemoryWatch:
-    """``read_pressure`` is ``None`` where the operating system is not to be asked."""
+    """``read_pressure`` is ``None`` where the operating system is not to be asked. ``debug`` gets a line for each
+    decision to give up prefixes."""
 
     def __init__(
         self,
@@ -25,12 +27,12 @@ class MemoryWatch:
         clock: Clock,
         *,
         read_pressure: Callable[[], PressureLevel] | None,
-        is_traced: bool = False,
+        debug: Callable[[str], None] | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._clock = clock
         self._read_pressure = read_pressure
-        self._is_traced = is_traced
+        self._debug = debug
         self._polled_at = clock.monotonic()
         self._level = PressureLevel.NONE
         self._critical_since: float | None = None
@@ -51,13 +53,8 @@ class MemoryWatch:
     def after_plan(self, plan: StepPlan) -> None:
         """Tells of an eviction decision, if the operator wants to see them."""
         look = plan.eviction_look
-        if self._is_traced and look is not None:
-            _logger.info(
-                "[pressure]",
-                extra={
-                    "fields": {"used": look.used_blocks, "total": look.total_blocks, "evictable": look.evictable_bytes}
-                },
-            )
+        if self._debug is not None and look is not None:
+            self._debug(pressure_line(look))
 
     def take_changes(self) -> bool:
         """Whether there is something to tell, beside what plans do. Once."""
