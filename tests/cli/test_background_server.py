@@ -1,5 +1,7 @@
 """A server in the background: a real one on the fake engine."""
 
+import os
+import sys
 import time
 from pathlib import Path
 
@@ -12,6 +14,12 @@ from superfluid.cli.chat.starting import ask_facts
 from superfluid.errors import EnvironmentFaultError
 
 PATIENCE_SECONDS = 30.0
+
+
+@pytest.fixture(autouse=True)
+def _same_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is started with what this process imports, wherever that lies."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
 
 
 def test_background_server_becomes_ready_logs_to_its_file_and_stops(

@@ -1,6 +1,5 @@
 """Pins that end and pressure that comes, on the tick loop, with a clock and a pressure file of the test's own."""
 
-import logging
 from pathlib import Path
 
 import msgspec
@@ -147,14 +146,10 @@ def test_pin_of_a_past_deadline_is_none(file: PressureFile) -> None:
     assert loop.records[-1].pins_held == 0
 
 
-def test_eviction_decisions_are_logged_where_that_is_wanted(
-    file: PressureFile, caplog: pytest.LogCaptureFixture
-) -> None:
-    settings = msgspec.structs.replace(make_settings(1), memory=MemoryRules(is_traced=True))
-    loop = _loop(file, settings=settings)
+def test_eviction_decisions_are_told_to_whoever_looks_for_mistakes(file: PressureFile) -> None:
+    loop = _loop(file)
     _fill(loop)
     file.set(WARNING)
-    with caplog.at_level(logging.INFO, "superfluid_daemon::scheduler"):
-        _later(loop)
-    fields = [record.fields for record in caplog.records if record.getMessage() == "[pressure]"]  # type: ignore[attr-defined]
-    assert [sorted(entry) for entry in fields] == [["evictable", "total", "used"]]
+    _later(loop)
+    size = loop.records[-1].pressure_bytes_evicted_total
+    assert loop.pressure_lines == [f"[pressure] used=2 total=32 evictable={size}"]

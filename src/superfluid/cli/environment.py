@@ -35,6 +35,11 @@ VARIABLES = (
     Variable("SUPERFLUID_API_KEY", "none", "The key that `superfluid top` sends, if `--api-key` is not given."),
     Variable("SUPERFLUID_ENGINE_VERBOSE", "off", "The same as `SUPERFLUID_LLAMA_LOG`."),
     Variable(
+        "SUPERFLUID_DEBUG_PRESSURE",
+        "off",
+        "Set to anything, even to nothing: a line on stderr before each decision to give up kept prefixes.",
+    ),
+    Variable(
         "SUPERFLUID_DEBUG_TICK",
         "off",
         "Set to anything, even to nothing: a line on stderr for every call of the engine, past `--log-filter`.",

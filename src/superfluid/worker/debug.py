@@ -1,4 +1,6 @@
-"""Lines about the scheduler's inner workings, for SUPERFLUID_DEBUG_TICK and _PRESSURE. Pure; written by the worker to stderr."""
+"""Lines about the scheduler's inner workings, for SUPERFLUID_DEBUG_TICK and SUPERFLUID_DEBUG_PRESSURE. Pure; written by
+the worker to stderr.
+"""
 
 from superfluid.scheduling.plan import EvictionLook, StepPlan
 from superfluid.scheduling.scheduler import Scheduler
