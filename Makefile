@@ -53,7 +53,7 @@ bench: $(STAMPS)/bench
 	$(PY) -m benchmarks $(ARGS)
 
 $(STAMPS)/serve: $(SETUP_SOURCES)
-	@sh scripts/setup.sh serve
+	@sh scripts/setup.sh serve tui
 
 $(STAMPS)/test: $(SETUP_SOURCES)
 	@sh scripts/setup.sh test
