@@ -2,8 +2,8 @@
 
     bootstrap.py NAME [EXTRA ...]
 
-installs the extras NAME and EXTRA (``serve`` by itself stands for none) and then writes .venv/.stamps/NAME. For the tests it
-looks for Chromium as well, which only the system's package manager can install.
+installs the extras NAME and EXTRA (``serve`` is no extra) and then writes .venv/.stamps/NAME. For the tests it looks
+for Chromium and Prometheus as well, which only the system's package manager has.
 
 The stamp comes last: whatever fails or is interrupted before it is simply done again by the next run.
 """
