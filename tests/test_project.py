@@ -25,7 +25,7 @@ ALLOWED_IMPORTS: dict[str, tuple[str, ...]] = {
     "errors": (),
     "version": (),
     "clock": (),
-    "config": ("errors", "domain.memory", "domain.request", "domain.scheduling"),
+    "config": ("errors", "domain.memory", "domain.request", "domain.scheduling", "domain.speculation"),
     "domain": ("errors",),
     "store": ("domain", *BASE),
     "scheduling": ("domain", "errors"),
@@ -56,6 +56,7 @@ ALLOWED_IMPORTS: dict[str, tuple[str, ...]] = {
         "domain.memory",
         "domain.request",
         "domain.scheduling",
+        "domain.speculation",
         "models",
         "native.client",
         "telemetry.logs",
@@ -73,7 +74,7 @@ ALLOWED_IMPORTS: dict[str, tuple[str, ...]] = {
     "session_stack": ("native", "web", "http.server", "kvfiles", "sessions", "store", "domain", *BASE),
     "telemetry_stack": ("telemetry", "domain", *BASE),
     "monitor_link": ("telemetry", "tui.protocol", *BASE),
-    "engine_settings": ("models", "kvfiles.names", "worker.protocol", *BASE),
+    "engine_settings": ("domain.speculation", "models", "kvfiles.names", "worker.protocol", *BASE),
     "banner": ("domain", "models.progress", "sessions.interface", *BASE),
 }
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 from superfluid.domain.memory import DEFAULT_MEMORY_RULES, MemoryRules
 from superfluid.domain.request import QosClass, SamplingOverrides
 from superfluid.domain.scheduling import DEFAULT_RULES, SchedulingRules
+from superfluid.domain.speculation import NO_SPECULATION, SpeculationRules
 from superfluid.errors import UsageError
 
 FlashAttention = Literal["auto", "on", "off"]
@@ -70,6 +71,7 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     worker_timeout_seconds: float = 10.0
     stream_interval_seconds: float = 0.016
     scheduling: SchedulingRules = DEFAULT_RULES
+    speculation: SpeculationRules = NO_SPECULATION
     mmproj: str | None = None
     pulls_mmproj: bool = True
     is_window_fitted: bool = False

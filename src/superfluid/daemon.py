@@ -284,6 +284,7 @@ class _Daemon:
             is_offline=config.model.is_offline,
             mmproj=config.model.mmproj,
             pulls_mmproj=config.model.pulls_mmproj,
+            draft_model=config.model.speculation.draft_model,
         )
 
     async def _unless_stopped(self, work: "asyncio.Future[_T]") -> _T | None:

@@ -2,7 +2,10 @@
 
 import os
 
+import msgspec
+
 from superfluid.config import ModelConfig, SessionsConfig
+from superfluid.domain.speculation import SpeculationRules
 from superfluid.kvfiles.names import KV_DIRECTORY
 from superfluid.models.source import ModelFile
 from superfluid.worker.protocol import EngineSettings, KvFileSettings
@@ -42,6 +45,7 @@ def engine_settings(
         stream_interval_seconds=config.stream_interval_seconds,
         is_traced=is_traced,
         scheduling=config.scheduling,
+        speculation=_speculation(config.speculation, file),
         projector=None if projector is None else str(projector.path),
         projector_type="" if projector is None else projector.encoder,
         is_projector_optional=projector is not None and not projector.is_named,
@@ -51,6 +55,12 @@ def engine_settings(
         kv_bits=config.kv_bits,
         memory=config.memory,
     )
+
+
+def _speculation(rules: SpeculationRules, file: ModelFile | None) -> SpeculationRules:
+    """With the path of the draft model as it was found."""
+    draft = None if file is None else file.draft_model
+    return rules if draft is None else msgspec.structs.replace(rules, draft_model=str(draft))
 
 
 def _kv_file_settings(config: SessionsConfig) -> KvFileSettings | None:

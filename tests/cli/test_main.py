@@ -62,6 +62,7 @@ def test_help_fits_the_terminal_and_groups_the_flags(
         "Sessions:",
         "Lanes and memory:",
         "Who runs when:",
+        "Guessing tokens ahead:",
         "For requests that do not say (else the model's own values):",
         "Filling in the middle (completions with a suffix):",
         "Logs and shutdown:",

@@ -12,6 +12,7 @@ from tests.fixtures.scheduling import END_TOKEN, Shadow, make_job, make_settings
 from superfluid.domain.reply import Finish
 from superfluid.domain.request import QosClass
 from superfluid.domain.scheduling import SchedulingRules
+from superfluid.domain.speculation import NO_SPECULATION, SpeculationRules
 from superfluid.errors import QueueFullError
 
 _WINDOW = 400
@@ -19,6 +20,24 @@ _WINDOW = 400
 
 def _next_token(stream: list[int]) -> int:
     return END_TOKEN if sum(stream) % 23 == 0 else sum(stream) % 900
+
+
+def _guess(stream: list[int], limit: int) -> list[int]:
+    """Right for as long as the stream's end says, and then wrong."""
+    right = sum(stream) % 7
+    guesses: list[int] = []
+    while len(guesses) < limit:
+        token = _next_token([*stream, *guesses])
+        guesses.append(token if len(guesses) < right else (token + 1) % 900)
+    return guesses
+
+
+_SPECULATIONS = (
+    NO_SPECULATION,
+    SpeculationRules(strategy="prompt-lookup", has_gate=False),
+    SpeculationRules(strategy="draft-model", draft_tokens=15, is_adaptive=False, has_gate=False, min_yield=0),
+    SpeculationRules(strategy="draft-model", yield_rounds=4, reprobe_steps=2, min_speedup=1),
+)
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -30,6 +49,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         starvation_ticks=st.integers(1, 10),
         decode_budget=st.integers(0, 4),
         caps=st.tuples(*[st.none() | st.just(1)] * 4),
+        speculation=st.sampled_from(_SPECULATIONS),
     )
     def start(
         self,
@@ -40,6 +60,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         starvation_ticks: int,
         decode_budget: int,
         caps: tuple[int | None, int | None, int | None, int | None],
+        speculation: SpeculationRules,
     ) -> None:
         rules = make_settings(
             lanes=lanes,
@@ -51,10 +72,12 @@ class SchedulerMachine(RuleBasedStateMachine):
             rules=SchedulingRules(
                 starvation_ticks=starvation_ticks, decode_budget_tokens=decode_budget, class_lanes=caps
             ),
+            speculation=speculation,
         )
         self.starts: dict[int, int] = {}
         self.max_tokens: dict[int, int] = {}
         self.shadow = Shadow(rules, _next_token)
+        self.shadow.guess = _guess
 
     @rule(
         seed=st.integers(1, 3),

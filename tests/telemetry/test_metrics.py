@@ -56,6 +56,8 @@ STATISTICS = ModelStatistics(
     pins_expired_total=23,
     pins_held=24,
     pinned_bytes=25,
+    spec_proposed_total=26,
+    spec_accepted_total=27,
 )
 SCALARS = {
     "superfluid_ticks_total": ("counter", 12_345_678),
@@ -76,6 +78,8 @@ SCALARS = {
     "superfluid_resumes_total": ("counter", 13),
     "superfluid_park_skips_total": ("counter", 14),
     "superfluid_kv_files_damaged_total": ("counter", 15),
+    "superfluid_spec_proposed_total": ("counter", 26),
+    "superfluid_spec_accepted_total": ("counter", 27),
     "superfluid_worker_respawns_total": ("counter", 1),
     "superfluid_lanes_active": ("gauge", 8),
     "superfluid_pool_blocks_used": ("gauge", 9),

@@ -50,6 +50,19 @@ VARIABLES = (
         "What this server is called in its metrics.",
         "what this server is called in its metrics",
     ),
+    *(
+        Variable(f"SUPERFLUID_SPEC_{name}", "none", f"Stands for `{flag}` where that is not given.")
+        for name, flag in (
+            ("ADAPTIVE", "--spec-adaptive"),
+            ("MIN_YIELD", "--spec-min-yield"),
+            ("LANE_YIELD_ROUNDS", "--spec-yield-rounds"),
+            ("GATE", "--spec-throughput-gate"),
+            ("GATE_PROBE", "--spec-gate-probe-tokens"),
+            ("MIN_SPEEDUP", "--spec-min-speedup"),
+            ("GATE_REPROBE", "--spec-gate-reprobe"),
+            ("GATE_REPROBE_MAX", "--spec-gate-reprobe-max"),
+        )
+    ),
     Variable(
         "HF_TOKEN",
         "none",

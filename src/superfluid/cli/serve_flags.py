@@ -10,13 +10,15 @@ from superfluid.cli.infill_flags import infill_flags
 from superfluid.cli.memory_flags import pressure_flags, window_flags
 from superfluid.cli.otlp_flags import otlp_flags
 from superfluid.cli.scheduling_flags import scheduling_flags
+from superfluid.cli.speculation_flags import speculation_flags
 
-MODEL, LISTENING, SESSIONS, LANES, SCHEDULING, SAMPLING, INFILL, RUNNING = (
+MODEL, LISTENING, SESSIONS, LANES, SCHEDULING, SPECULATION, SAMPLING, INFILL, RUNNING = (
     "Model",
     "Listening",
     "Sessions",
     "Lanes and memory",
     "Who runs when",
+    "Guessing tokens ahead",
     "For requests that do not say (else the model's own values)",
     "Filling in the middle (completions with a suffix)",
     "Logs and shutdown",
@@ -49,6 +51,7 @@ def serve_parameters() -> list[click.Parameter]:
         *_session_flags(),
         *_lane_flags(),
         *scheduling_flags(SCHEDULING),
+        *speculation_flags(SPECULATION),
         *_sampling_flags(),
         *infill_flags(INFILL),
         *_running_flags(),

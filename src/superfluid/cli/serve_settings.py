@@ -9,6 +9,7 @@ from superfluid import config
 from superfluid.cli.memory_settings import context_window, kv_bits, memory_rules
 from superfluid.cli.otlp_settings import otlp_config
 from superfluid.cli.scheduling_settings import http_qos, scheduling_rules
+from superfluid.cli.speculation_settings import speculation_rules
 from superfluid.config import (
     DEFAULT_HTTP_HOST,
     DEFAULT_HTTP_PORT,
@@ -119,6 +120,17 @@ class ServeFlags:
     http_default_qos: str = "agent"
     has_no_qos_header: bool = False
     allows_batch_invariant: bool = False
+    speculate: str = "off"
+    spec_draft_tokens: int | None = None
+    is_spec_adaptive: bool | None = None
+    spec_max_temperature: float | None = None
+    spec_min_yield: float | None = None
+    spec_yield_rounds: int | None = None
+    has_spec_gate: bool | None = None
+    spec_gate_probe_tokens: int | None = None
+    spec_min_speedup: float | None = None
+    spec_gate_reprobe: int | None = None
+    spec_gate_reprobe_max: int | None = None
     completion_rate: float = 10.0
     completion_burst: int = 20
     completion_deadline_ms: int = 0
@@ -215,6 +227,7 @@ def _model_config(
         is_window_fitted=flags.max_context == "auto",
         kv_bits=kv_bits(flags),
         memory=memory_rules(flags, note),
+        speculation=speculation_rules(flags, environment),
     )
 
 

@@ -90,6 +90,8 @@ class ModelStatistics(Struct, frozen=True, kw_only=True):
     tick: TickStatus = TickStatus()
     rates: EngineRates = EngineRates()
     first_token_last_seconds: float = 0.0
+    spec_proposed_total: int = 0
+    spec_accepted_total: int = 0
     parks_total: int = 0
     resumes_total: int = 0
     park_skips_total: int = 0

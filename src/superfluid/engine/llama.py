@@ -125,6 +125,15 @@ class LlamaEngine:
     def unpenalized(self) -> frozenset[int]:
         return self._unpenalized
 
+    @property
+    def vocabulary_digest(self) -> bytes:
+        """Equal for models whose token ids mean the same. Blocks for a moment."""
+        return self._model.vocabulary_digest
+
+    def listen_again(self) -> None:
+        """llama.cpp logs to the engine that was opened last; from now on to this one."""
+        self._log.listen_to(self._binding.llama_log_set)
+
     def length(self, lane: int) -> int:
         return self._lengths[lane]
 

@@ -1,6 +1,7 @@
 """A model file opened by llama.cpp, and what it says of itself. Runs in the worker."""
 
 import ctypes
+import hashlib
 import logging
 import math
 from pathlib import Path
@@ -122,6 +123,16 @@ class LlamaModel:
         return frozenset(
             token for token in range(self.vocabulary_tokens) if attributes(self.vocabulary, token) & wanted
         )
+
+    @property
+    def vocabulary_digest(self) -> bytes:
+        """Of what every token stands for and what kind it is. Takes a moment for each."""
+        text_of, attributes = self._binding.llama_vocab_get_text, self._binding.llama_vocab_get_attr
+        digest = hashlib.blake2b(digest_size=16)
+        for token in range(self.vocabulary_tokens):
+            text = text_of(self.vocabulary, token) or b""
+            digest.update(b"%d %d " % (len(text), attributes(self.vocabulary, token)) + text)
+        return digest.digest()
 
     def piece(self, token: int) -> str:
         """What the token stands for; of a marker, its text."""

@@ -30,6 +30,7 @@ class ModelFile(Struct, frozen=True, kw_only=True):
     file_bytes: int
     header: GgufHeader
     projector: ProjectorFile | None = None
+    draft_model: Path | None = None
 
 
 def resolve_model(
@@ -41,11 +42,13 @@ def resolve_model(
     is_offline: bool = False,
     mmproj: str | None = None,
     pulls_mmproj: bool = True,
+    draft_model: str | None = None,
 ) -> ModelFile:
     """Finds ``model``, pulling it if need be. Blocks, for as long as a pull takes.
 
     ``mmproj`` is the path of its projector, ``none`` for no projector, or None to look for one beside the file or pull
-    it along, the latter unless ``pulls_mmproj`` is false, which only makes sense for hub ids.
+    it along, the latter unless ``pulls_mmproj`` is false, which only makes sense for hub ids. ``draft_model`` is the
+    path of one that guesses for it.
     ``model`` is a path, ``org/model[:quant]``, or None for the embedded default. Raises UsageError if it is none of
     these, PullError if it cannot be fetched, ModelFileError if it is missing, incomplete, cut off or no GGUF.
     """
@@ -54,6 +57,7 @@ def resolve_model(
         raise UsageError("--pull-no-mmproj is for models from the hub, org/model[:quant]", param="--pull-no-mmproj")
     # Before a pull: a wrong path must not cost one.
     named = None if mmproj in (None, NO_PROJECTOR) else require_projector(Path(mmproj).expanduser(), is_named=True)
+    draft = None if draft_model is None else _draft(Path(draft_model).expanduser())
     found: Path | None = None
     if source is None:
         path = fetch_embedded_model(home, progress, is_offline=is_offline)
@@ -71,7 +75,15 @@ def resolve_model(
         found = pulled.projector
     if named is None and mmproj is None and found is not None:
         named = _usable(found, progress)
-    return replace(file, projector=named)
+    return replace(file, projector=named, draft_model=draft)
+
+
+def _draft(path: Path) -> Path:
+    """Its first part. Raises ModelFileError."""
+    try:
+        return _checked("", _all_parts(path)).path
+    except ModelFileError as error:
+        raise ModelFileError(f"the draft model cannot be used: {error.message}") from error
 
 
 def _usable(projector: Path, progress: PullProgress) -> ProjectorFile | None:

@@ -71,10 +71,16 @@ class Chunk:
 @dataclass(frozen=True, slots=True)
 class DecodeLane:
     """Evaluate the job's next token on ``lane``. If that is the newest one, draw another; if not, the lane is catching
-    up with a reply from before, and nothing is drawn."""
+    up with a reply from before, and nothing is drawn.
+
+    Behind the newest one also the tokens of ``draft``, or up to ``draft_limit`` that a draft model guesses; as long as
+    what is drawn is what was guessed, more is drawn. What was guessed wrong leaves the lane again.
+    """
 
     job_id: int
     lane: int
+    draft: tuple[int, ...] = ()
+    draft_limit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,7 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The token drawn for a job in this tick, and whether it ends the turn."""
+    """A token drawn for a job in this tick, and whether it ends the turn."""
 
     job_id: int
     token: int
@@ -121,10 +127,20 @@ class Drawn:
 
 
 @dataclass(frozen=True, slots=True)
+class Drafted:
+    """How many tokens were guessed for a job in this tick, and how many of them were drawn then."""
+
+    job_id: int
+    proposed: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
 class StepOutcome:
     """What really happened. A plan can be carried out in part: an import may be refused (``cold_lanes``: those jobs
     start from nothing), a save may fail (``lost_entries``), a job may fault (``faulted``: its lane is empty).
 
+    ``drawn`` has a job's tokens in their order: one, or with drafts several, none of them behind the end of the turn.
     A job of ``decodes`` that is neither in ``drawn`` nor in ``replayed`` did not advance. ``replayed`` are those whose
     token was evaluated and none drawn. ``is_chunk_cut`` says that the chunk was ended early. The durations are the
     engine's, for the rates that size the next chunk and weigh a transfer against a prefill.
@@ -142,10 +158,13 @@ class StepOutcome:
     save_seconds: float = 0.0
     restore_seconds: float = 0.0
     is_chunk_cut: bool = False
+    drafted: tuple[Drafted, ...] = ()
+    draft_seconds: float = 0.0
 
     @property
     def engine_seconds(self) -> float:
-        return self.save_seconds + self.restore_seconds + self.decode_seconds + self.chunk_seconds
+        moves = self.save_seconds + self.restore_seconds
+        return moves + self.draft_seconds + self.decode_seconds + self.chunk_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from superfluid.domain.memory import DEFAULT_MEMORY_RULES, MemoryRules
 from superfluid.domain.reply import Finish
 from superfluid.domain.request import QosClass
 from superfluid.domain.scheduling import DEFAULT_RULES, SchedulingRules
+from superfluid.domain.speculation import NO_SPECULATION, SpeculationRules
 from superfluid.errors import ContextLengthExceededError, InvalidValueError, QueueFullError
 from superfluid.scheduling.admission import Admission
 from superfluid.scheduling.checkpoints import Checkpoints
@@ -24,6 +25,7 @@ from superfluid.scheduling.prefix import PrefixIndex
 from superfluid.scheduling.pressure import Pressure, PressureLevel
 from superfluid.scheduling.rates import Rates
 from superfluid.scheduling.sequence import Lane, Sequence
+from superfluid.scheduling.speculation import Speculation
 from superfluid.scheduling.statistics import LaneView, SchedulerCounters, SchedulerStatistics, blocks
 from superfluid.scheduling.token_tree import Tokens
 from superfluid.scheduling.work import WorkChooser
@@ -43,6 +45,7 @@ class SchedulerSettings:
     replays_replies: bool = False
     rules: SchedulingRules = DEFAULT_RULES
     memory: MemoryRules = DEFAULT_MEMORY_RULES
+    speculation: SpeculationRules = NO_SPECULATION
 
 
 class Scheduler:
@@ -88,6 +91,15 @@ class Scheduler:
         self._admission.must_wait = self.parks.must_wait
         self._work = WorkChooser(
             self._lanes, self._rates, settings.rules, self._counters, can_cut_chunks=settings.can_truncate
+        )
+        self._speculation = Speculation(
+            settings.speculation,
+            self._lanes,
+            self._rates,
+            self._counters,
+            can_truncate=settings.can_truncate,
+            window_tokens=settings.window_tokens,
+            budget_tokens=settings.rules.decode_budget_tokens,
         )
         self._running: dict[int, Lane] = {}
         self._tick = 0
@@ -181,7 +193,7 @@ class Scheduler:
             moves.saves,
             moves.drops,
             moves.placements,
-            work.decodes,
+            self._speculation.with_drafts(work.decodes),
             None if work.chunk is None else self._with_yields(work.chunk),
             work.chunk_budget_tokens,
             moves.preemptions,
@@ -198,8 +210,10 @@ class Scheduler:
         for job_id in outcome.replayed:
             self._running[job_id].length += 1
         self._counters.decode_tokens_total += len(outcome.drawn)
-        if plan.decodes and outcome.decode_seconds > 0.0 and not outcome.faulted:
-            self._rates.observe_decode(len(plan.decodes), outcome.decode_seconds)
+        if plan.decodes and not outcome.faulted:
+            if outcome.decode_seconds > 0.0 and not outcome.drafted:
+                self._rates.observe_decode(len(plan.decodes), outcome.decode_seconds)
+            self._speculation.completed(plan, outcome)
         self._counters.ticks_total += not plan.is_empty
         retired, first = self._take_drawn(plan, outcome)
         for job_id in outcome.faulted:

@@ -7,6 +7,7 @@ import numpy as np
 
 from superfluid.domain.job import Job, ParkKind
 from superfluid.domain.request import QosClass
+from superfluid.scheduling.gates import Guesser
 from superfluid.scheduling.images import ImageRuns
 from superfluid.scheduling.plan import DecodeLane
 from superfluid.scheduling.prefix import CheckpointKind
@@ -28,6 +29,7 @@ class Sequence:
 
     ``queued_at``, ``passed_ticks`` (how long only younger prompts were read) and ``granted_until`` are in the
     scheduler's time. Until ``granted_until`` a lane that was had by long waiting counts as ``granted_class``.
+    ``guesser`` is there once it has guessed ahead.
     """
 
     __slots__ = (
@@ -39,6 +41,7 @@ class Sequence:
         "decoded_turn",
         "granted_class",
         "granted_until",
+        "guesser",
         "has_looked_on_disk",
         "held_entry",
         "images",
@@ -80,6 +83,7 @@ class Sequence:
         self.granted_until = 0.0
         self.passed_ticks = 0.0
         self.checkpoints: dict[int, CheckpointKind] = {}
+        self.guesser: Guesser | None = None
         self.wait_again()
 
     def wait_again(self) -> None:

@@ -28,6 +28,8 @@ class SchedulerCounters:
     os_pressure_events_total: int = 0
     pins_yielded_total: int = 0
     pins_expired_total: int = 0
+    spec_proposed_total: int = 0
+    spec_accepted_total: int = 0
 
 
 @dataclass(frozen=True, slots=True)

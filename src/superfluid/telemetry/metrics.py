@@ -56,6 +56,8 @@ _COUNTERS: dict[str, tuple[str, Callable[[ModelStatistics], int]]] = {
     ),
     "pins_yielded": ("Pins that gave way before their time.", lambda s: s.pins_yielded_total),
     "pins_expired": ("Pins whose time came.", lambda s: s.pins_expired_total),
+    "spec_proposed": ("Tokens that were guessed ahead.", lambda s: s.spec_proposed_total),
+    "spec_accepted": ("Tokens that were guessed ahead and right.", lambda s: s.spec_accepted_total),
     "worker_respawns": ("Attempts to replace a lost worker.", lambda s: s.respawns_total),
 }
 _GAUGES: dict[str, tuple[str, Callable[[ModelStatistics], int]]] = {

@@ -96,7 +96,15 @@ def rates(state: MonitorState) -> list[Text]:
         _rate("prefill", last.prefill_tokens_per_second if is_idle else prefill, is_last=is_idle),
         _first_token_line(statistics),
         Text.assemble("reused  ", (_percent(warm), "cyan"), " of prompt tokens"),
+        *_guesses_line(statistics),
     ]
+
+
+def _guesses_line(statistics: ModelStatistics) -> list[Text]:
+    """Nothing where nothing is guessed ahead."""
+    proposed, accepted = statistics.spec_proposed_total, statistics.spec_accepted_total
+    right = share(accepted, proposed - accepted)
+    return [] if right is None else [Text.assemble("guessed ", (_percent(right), "cyan"), f" right of {proposed:,}")]
 
 
 def _rate(name: str, value: float, *, is_last: bool) -> Text:

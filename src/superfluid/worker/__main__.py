@@ -9,6 +9,8 @@ import socket
 import sys
 from typing import Final
 
+import msgspec
+
 from superfluid.clock import SystemClock
 from superfluid.errors import SuperfluidError
 from superfluid.worker import logs
@@ -18,6 +20,7 @@ from superfluid.worker.inbox import Inbox
 from superfluid.worker.kv_files import open_kv_files
 from superfluid.worker.loop import TickLoop
 from superfluid.worker.protocol import Load, LoadFailed, Ready
+from superfluid.worker.speculation import open_draft_model, settled_facts, settled_rules
 from superfluid.worker.system_pressure import SystemPressure
 
 EXIT_LOAD_FAILED: Final = 3
@@ -49,15 +52,19 @@ def serve(connection: DaemonConnection, inbox: Inbox) -> int:
     logs.install(connection.send, load.log_filter)
     try:
         engine = load_engine(load.settings)
+        settings = msgspec.structs.replace(
+            load.settings, speculation=settled_rules(load.settings.speculation, engine.facts)
+        )
+        draft_model = open_draft_model(settings, engine)
     except SuperfluidError as error:
         connection.send(LoadFailed(error.code, error.message))
         return EXIT_LOAD_FAILED
     with contextlib.closing(engine):
-        kv_files = open_kv_files(load.settings, engine.facts, inbox.put)
-        connection.send(Ready(engine.facts))
+        kv_files = open_kv_files(settings, engine.facts, inbox.put)
+        connection.send(Ready(settled_facts(engine.facts, settings.speculation)))
         loop = TickLoop(
             engine,
-            load.settings,
+            settings,
             inbox,
             connection.send,
             clock=SystemClock(),
@@ -67,6 +74,7 @@ def serve(connection: DaemonConnection, inbox: Inbox) -> int:
             kv_files=kv_files,
             debug=_print_line if "SUPERFLUID_DEBUG_TICK" in os.environ else None,
             debug_pressure=_print_line if "SUPERFLUID_DEBUG_PRESSURE" in os.environ else None,
+            draft_model=draft_model,
         )
         _collect_at_rest_only()
         try:

@@ -1,10 +1,13 @@
 """Loads the engine that the settings name. Each is imported only when it is chosen. Runs in the worker."""
 
 from pathlib import Path
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from superfluid.engine.interface import Engine
 from superfluid.worker.protocol import EngineSettings
+
+if TYPE_CHECKING:
+    from superfluid.engine.llama import LlamaOptions
 
 
 def load_engine(settings: EngineSettings) -> Engine:
@@ -18,6 +21,21 @@ def load_engine(settings: EngineSettings) -> Engine:
             assert_never(settings.engine)
 
 
+def load_draft_engine(settings: EngineSettings, target: Engine, path: Path) -> Engine:
+    """The engine of a model that drafts for ``target``. Blocks. Raises as ``load_engine``, and UsageError if its
+    vocabulary is another one."""
+    if settings.engine == "fake":
+        from superfluid.engine.fake import FakeEngine
+        from superfluid.engine.fake_script import load_script
+
+        return FakeEngine(load_script(path), lanes=settings.lanes, window_tokens=target.facts.window_tokens)
+    from superfluid.engine.llama import LlamaEngine
+    from superfluid.engine.llama_draft import open_draft
+
+    assert isinstance(target, LlamaEngine)
+    return open_draft(target, Path(settings.model), path, _llama_options(settings))
+
+
 def _load_fake(settings: EngineSettings) -> Engine:
     from superfluid.engine.fake import FakeEngine
     from superfluid.engine.fake_script import load_script
@@ -27,9 +45,15 @@ def _load_fake(settings: EngineSettings) -> Engine:
 
 
 def _load_llama(settings: EngineSettings) -> Engine:
-    from superfluid.engine.llama import LlamaEngine, LlamaOptions
+    from superfluid.engine.llama import LlamaEngine
 
-    options = LlamaOptions(
+    return LlamaEngine(Path(settings.model), _llama_options(settings))
+
+
+def _llama_options(settings: EngineSettings) -> "LlamaOptions":
+    from superfluid.engine.llama import LlamaOptions
+
+    return LlamaOptions(
         lanes=settings.lanes,
         window_tokens=settings.window_tokens,
         threads=settings.threads,
@@ -44,4 +68,3 @@ def _load_llama(settings: EngineSettings) -> Engine:
         kv_bits=settings.kv_bits,
         host_cache_bytes=settings.host_cache_bytes,
     )
-    return LlamaEngine(Path(settings.model), options)

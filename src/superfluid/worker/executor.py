@@ -9,16 +9,18 @@ from collections.abc import Sequence as Rows
 from dataclasses import dataclass, field
 
 import msgspec
+import numpy as np
 
 from superfluid.clock import Clock
 from superfluid.domain.job import Job
 from superfluid.domain.request import SamplingParams
 from superfluid.engine.interface import Engine, ImageRow, Logits, Row, StepResult
-from superfluid.engine.sampling import PENALTY_WINDOW_TOKENS, Sampler
+from superfluid.engine.sampling import PENALTY_WINDOW_TOKENS, Draw, Sampler, Scores
 from superfluid.errors import EngineFaultError
-from superfluid.scheduling.plan import Chunk, DecodeLane, Drawn, PlaceJob, SaveLane, StepOutcome, StepPlan
+from superfluid.scheduling.plan import Chunk, DecodeLane, Drafted, Drawn, PlaceJob, SaveLane, StepOutcome, StepPlan
 from superfluid.scheduling.scheduler import Scheduler
 from superfluid.scheduling.sequence import Sequence
+from superfluid.worker.draft_model import DraftModel, Wanted
 from superfluid.worker.host_cache import HostCache
 from superfluid.worker.images import WorkerImages
 from superfluid.worker.interruption import Interruption
@@ -33,6 +35,7 @@ class Execution:
     jobs of ``faulted`` failed. Durations in seconds."""
 
     drawn: list[Drawn] = field(default_factory=list)
+    drafted: list[Drafted] = field(default_factory=list)
     replayed: list[int] = field(default_factory=list)
     chunk_completed: int = 0
     is_chunk_cut: bool = False
@@ -43,13 +46,15 @@ class Execution:
     scores: dict[int, TokenScores] = field(default_factory=dict)
     save_seconds: float = 0.0
     restore_seconds: float = 0.0
+    draft_seconds: float = 0.0
     decode_seconds: float = 0.0
     chunk_seconds: float = 0.0
     sample_seconds: float = 0.0
 
     @property
     def engine_seconds(self) -> float:
-        return self.save_seconds + self.restore_seconds + self.decode_seconds + self.chunk_seconds
+        moves = self.save_seconds + self.restore_seconds
+        return moves + self.draft_seconds + self.decode_seconds + self.chunk_seconds
 
     def outcome(self) -> StepOutcome:
         return StepOutcome(
@@ -65,6 +70,8 @@ class Execution:
             save_seconds=self.save_seconds,
             restore_seconds=self.restore_seconds,
             is_chunk_cut=self.is_chunk_cut,
+            drafted=tuple(self.drafted),
+            draft_seconds=self.draft_seconds,
         )
 
 
@@ -87,13 +94,15 @@ class Executor:
         clock: Clock,
         images: WorkerImages | None = None,
         interruption: Interruption | None = None,
+        draft_model: DraftModel | None = None,
     ) -> None:
-        """``interruption`` guards prompt chunks."""
+        """``interruption`` guards prompt chunks. ``draft_model`` guesses where a plan has a ``draft_limit``."""
         self._engine = engine
         self._scheduler = scheduler
         self._clock = clock
         self._images = images or WorkerImages(engine, None)
         self._interruption = interruption or Interruption(engine, clock)
+        self._draft_model = draft_model
         self._host = HostCache()
         self._sampler = Sampler(engine.facts.vocabulary_tokens, engine.unpenalized)
         self._ends = engine.end_of_generation
@@ -176,14 +185,20 @@ class Executor:
         return engine.truncate(place.lane, place.keep)
 
     def _decode(self, decodes: tuple[DecodeLane, ...], execution: Execution) -> None:
+        guessed = self._guess(decodes, execution)
         rows: list[Row] = []
         sequences: list[Sequence] = []
-        for lane, sequence in [(work.lane, self._scheduler.sequence(work.job_id)) for work in decodes]:
+        for work, sequence in [(work, self._scheduler.sequence(work.job_id)) for work in decodes]:
+            lane = work.lane
             if lane in execution.cold_lanes:
                 continue
             position = self._engine.length(lane)
+            tokens = sequence.tokens[position : position + 1]
             wants = "last" if position == sequence.length - 1 else "none"
-            rows.append(Row(lane, position, sequence.tokens[position : position + 1], wants))
+            draft = work.draft or guessed.get(lane, ())
+            if draft:
+                tokens, wants = np.array([tokens[0], *draft], np.int32), "all"
+            rows.append(Row(lane, position, tokens, wants))
             sequences.append(sequence)
         if not rows:
             return
@@ -195,16 +210,40 @@ class Executor:
             self._draw_rows(rows, sequences, result, execution)
         execution.sample_seconds = self._clock.monotonic() - evaluated
 
+    def _guess(self, decodes: tuple[DecodeLane, ...], execution: Execution) -> dict[int, tuple[int, ...]]:
+        """What the draft model says, by lane."""
+        wanted = [
+            Wanted(work.lane, self._scheduler.sequence(work.job_id).stream, work.draft_limit)
+            for work in decodes
+            if work.draft_limit and work.lane not in execution.cold_lanes
+        ]
+        if not wanted or self._draft_model is None:
+            return {}
+        begun = self._clock.monotonic()
+        drafts = self._draft_model.propose(wanted)
+        execution.draft_seconds = self._clock.monotonic() - begun
+        return drafts
+
     def _draw_rows(self, rows: list[Row], sequences: list[Sequence], result: StepResult, execution: Execution) -> None:
         index = 0
         for row, sequence, completed in zip(rows, sequences, result.completed, strict=True):
-            if not completed:
-                continue
-            if row.wants_logits == "none":
+            count = len(row.tokens)
+            if completed < count:
+                self._engine.truncate(row.lane, row.position)
+            elif row.wants_logits == "none":
                 execution.replayed.append(sequence.job_id)
             else:
-                self._draw(row.lane, sequence, result.logits[index], execution)
-                index += 1
+                self._draw(row.lane, sequence, result.logits[index : index + count], execution, row.tokens[1:].tolist())
+                index += count
+        # Only now: what the logits are a view of is the engine's again with its next call.
+        for row, sequence in zip(rows, sequences, strict=True):
+            if len(row.tokens) > 1 and sequence.job_id not in execution.faults:
+                self._drop_wrong_guesses(row, sequence, execution)
+
+    def _drop_wrong_guesses(self, row: Row, sequence: Sequence, execution: Execution) -> None:
+        kept = row.position + sum([drawn.job_id == sequence.job_id for drawn in execution.drawn])
+        if self._engine.length(row.lane) > kept and not self._engine.truncate(row.lane, kept):
+            execution.faults[sequence.job_id] = "the engine does not let go of tokens that were guessed wrong"
 
     def _prefill(self, chunk: Chunk, execution: Execution) -> None:
         sequence = self._scheduler.sequence(chunk.job_id)
@@ -223,7 +262,7 @@ class Executor:
         execution.chunk_completed = result.completed[0]
         execution.is_chunk_cut = result.completed[0] < chunk.length
         if chunk.is_last and result.completed[0] == chunk.length:
-            self._draw(chunk.lane, sequence, result.logits[0], execution)
+            self._draw(chunk.lane, sequence, result.logits[:1], execution)
             execution.sample_seconds += self._clock.monotonic() - evaluated
 
     def _step(self, rows: Rows[Row], sequences: list[Sequence], execution: Execution) -> StepResult | None:
@@ -247,23 +286,38 @@ class Executor:
             execution.faults[sequence.job_id] = error.message
             return None
 
-    def _draw(self, lane: int, sequence: Sequence, logits: Logits, execution: Execution) -> None:
-        draws = self._draws[sequence.job_id]
-        position = sequence.length
-        recent: list[int] = []
-        if draws.is_penalizing:
-            window = sequence.tokens[max(0, position - PENALTY_WINDOW_TOKENS) : position]
-            recent = window[window >= 0].tolist()
+    def _draw(
+        self, lane: int, sequence: Sequence, logits: Logits, execution: Execution, guesses: Rows[int] = ()
+    ) -> None:
+        """The next token; and behind each of ``guesses`` that was right another one. ``logits`` has a row for each."""
+        drawn: list[int] = []
+        scores: Scores | None = None
         try:
-            token, scores = self._sampler.draw(logits, draws.params, position, recent, top_n=draws.top_n)
+            for row, guess in zip(logits, (*guesses, None), strict=True):
+                token, scores = self._draw_one(sequence, drawn, row)
+                drawn.append(token)
+                if token != guess or token in self._ends:
+                    break
         except EngineFaultError as error:
             self._engine.clear(lane)
             execution.faults[sequence.job_id] = error.message
             execution.chunk_completed = 0
             return
-        execution.drawn.append(Drawn(sequence.job_id, token, token in self._ends))
+        execution.drawn += [Drawn(sequence.job_id, token, token in self._ends) for token in drawn]
+        if guesses:
+            right = sum([token == guess for token, guess in zip(drawn, guesses, strict=False)])
+            execution.drafted.append(Drafted(sequence.job_id, len(guesses), right))
         if scores is not None:
             execution.scores[sequence.job_id] = TokenScores(scores.chosen, scores.top_tokens, scores.top_logprobs)
+
+    def _draw_one(self, sequence: Sequence, drawn: list[int], logits: Logits) -> Draw:
+        """The token behind the stream and what was ``drawn`` in this tick already. Raises EngineFaultError."""
+        draws = self._draws[sequence.job_id]
+        recent: list[int] = []
+        if draws.is_penalizing:
+            window = sequence.tokens[max(0, sequence.length - PENALTY_WINDOW_TOKENS) : sequence.length]
+            recent = [*window[window >= 0].tolist(), *drawn]
+        return self._sampler.draw(logits, draws.params, sequence.length + len(drawn), recent, top_n=draws.top_n)
 
 
 def _draws(job: Job, ends: frozenset[int]) -> _Draws:

@@ -13,6 +13,7 @@ from superfluid.scheduling.plan import StepOutcome, StepPlan
 from superfluid.scheduling.pressure import PressureLevel
 from superfluid.scheduling.scheduler import Scheduler, SchedulerSettings
 from superfluid.worker.debug import tick_line
+from superfluid.worker.draft_model import DraftModel
 from superfluid.worker.executor import Execution, Executor
 from superfluid.worker.images import WorkerImages
 from superfluid.worker.inbox import Inbox
@@ -70,6 +71,7 @@ class TickLoop:
         debug: Callable[[str], None] | None = None,
         read_pressure: Callable[[], PressureLevel] | None = None,
         debug_pressure: Callable[[str], None] | None = None,
+        draft_model: DraftModel | None = None,
     ) -> None:
         facts = engine.facts
         self._scheduler = Scheduler(
@@ -83,11 +85,12 @@ class TickLoop:
                 replays_replies=not facts.flash_attention,
                 rules=settings.scheduling,
                 memory=settings.memory,
+                speculation=settings.speculation,
             )
         )
         self._images = WorkerImages(engine, settings.media_directory, send)
         self._interruption = Interruption(engine, clock)
-        self._executor = Executor(engine, self._scheduler, clock, self._images, self._interruption)
+        self._executor = Executor(engine, self._scheduler, clock, self._images, self._interruption, draft_model)
         self._is_traced = settings.is_traced
         self._parking = Parking(
             kv_files,

@@ -15,6 +15,7 @@ from superfluid.domain.memory import MemoryRules
 from superfluid.domain.model import ModelFacts
 from superfluid.domain.reply import Finish
 from superfluid.domain.scheduling import SchedulingRules
+from superfluid.domain.speculation import NO_SPECULATION, SpeculationRules
 
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 _LENGTH = struct.Struct("<I")
@@ -66,6 +67,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     """Without ``window_tokens``: a window that cannot be fitted to the memory is an error."""
     kv_bits: int = 0
     memory: MemoryRules = MemoryRules()
+    speculation: SpeculationRules = NO_SPECULATION
 
 
 # ---- daemon to worker
@@ -252,6 +254,12 @@ class TickRecord(Struct, frozen=True, array_like=True):
     pinned_bytes: int = 0
     memory_used_bytes: int = 0
     memory_total_bytes: int = 0
+    spec_proposed_total: int = 0
+    spec_accepted_total: int = 0
+    decode_tokens: int = 0
+    """Drawn in this tick, by a decode step."""
+    decode_grant_tokens: int = 1
+    """What a lane could have got in this tick at most."""
 
 
 class TickSpan(Struct, frozen=True, array_like=True):

@@ -5,8 +5,6 @@ from superfluid.worker.journal import JobJournal
 from superfluid.worker.protocol import KvTotals, TickRecord
 from superfluid.worker.totals import TickTotals
 
-# One token a lane and tick, as long as nothing drafts.
-_DECODE_GRANT_TOKENS = 1
 NO_TICK = TickStatus()
 NO_KV_FILES = KvTotals()
 EMPTY_TICK = TickRecord(
@@ -80,12 +78,14 @@ def model_statistics(
         pinned_bytes=last.pinned_bytes,
         memory_used_bytes=last.memory_used_bytes,
         memory_total_bytes=last.memory_total_bytes,
+        spec_proposed_total=counters.spec_proposed,
+        spec_accepted_total=counters.spec_accepted,
         lanes_active=last.lanes_active if is_ticking else 0,
         queue_depth=last.queue_depth if is_ticking else jobs.waiting_by_class(),
         pool_blocks_used=last.pool_blocks_used,
         pool_blocks_total=last.pool_blocks_total,
         prefill_budget_tokens=last.chunk_budget_tokens,
-        decode_grant_tokens=_DECODE_GRANT_TOKENS,
+        decode_grant_tokens=last.decode_grant_tokens,
         host_cache_bytes=last.host_cache_bytes,
         host_cache_entries=last.host_cache_entries,
         tick_wall_seconds=last.wall_seconds,

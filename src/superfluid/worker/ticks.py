@@ -184,6 +184,10 @@ class TickReporter:
             pinned_bytes=statistics.pinned_bytes,
             memory_used_bytes=statistics.memory_used_bytes,
             memory_total_bytes=statistics.memory_total_bytes,
+            spec_proposed_total=counters.spec_proposed_total,
+            spec_accepted_total=counters.spec_accepted_total,
+            decode_tokens=len(execution.drawn) if plan.decodes else 0,
+            decode_grant_tokens=1 + max([len(lane.draft) + lane.draft_limit for lane in plan.decodes], default=0),
         )
 
 

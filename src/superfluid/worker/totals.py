@@ -29,6 +29,8 @@ class Counters(NamedTuple):
     os_pressure_events: int = 0
     pins_yielded: int = 0
     pins_expired: int = 0
+    spec_proposed: int = 0
+    spec_accepted: int = 0
 
 
 class TickTotals:
@@ -80,6 +82,8 @@ class TickTotals:
             last.os_pressure_events_total,
             last.pins_yielded_total,
             last.pins_expired_total,
+            last.spec_proposed_total,
+            last.spec_accepted_total,
         )
         return Counters(*(a + b for a, b in zip(self._earlier, present, strict=True)))
 
@@ -109,5 +113,6 @@ def _rates(record: TickRecord, before: EngineRates) -> EngineRates:
     if record.prefill_tokens:
         return EngineRates(before.decode_tokens_per_second, record.prefill_tokens / seconds)
     if record.decode_lanes:
-        return EngineRates(record.decode_lanes / seconds, before.prefill_tokens_per_second)
+        tokens = max(record.decode_tokens, record.decode_lanes)
+        return EngineRates(tokens / seconds, before.prefill_tokens_per_second)
     return before
