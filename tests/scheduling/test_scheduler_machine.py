@@ -4,16 +4,20 @@ every job ends once and has drawn what it would have drawn alone, and nobody sta
 The shadow compares every kept prefix, chunk and decode row with the job's own stream.
 """
 
+import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from tests.fixtures.scheduling import END_TOKEN, Shadow, make_job, make_settings, text
 
+from superfluid.domain.job import PrefixPin
+from superfluid.domain.memory import MemoryRules
 from superfluid.domain.reply import Finish
 from superfluid.domain.request import QosClass
 from superfluid.domain.scheduling import SchedulingRules
 from superfluid.domain.speculation import NO_SPECULATION, SpeculationRules
 from superfluid.errors import QueueFullError
+from superfluid.scheduling.pressure import PressureLevel
 
 _WINDOW = 400
 
@@ -40,6 +44,13 @@ _SPECULATIONS = (
 )
 
 
+_MEMORIES = (
+    MemoryRules(),
+    MemoryRules(pressure_high_percent=40, pressure_low_percent=10, pin_budget_percent=10),
+    MemoryRules(pressure_high_percent=1, pressure_low_percent=0, pin_budget_percent=0),
+)
+
+
 class SchedulerMachine(RuleBasedStateMachine):
     @initialize(
         lanes=st.integers(1, 5),
@@ -50,6 +61,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         decode_budget=st.integers(0, 4),
         caps=st.tuples(*[st.none() | st.just(1)] * 4),
         speculation=st.sampled_from(_SPECULATIONS),
+        memory=st.sampled_from(_MEMORIES),
     )
     def start(
         self,
@@ -61,6 +73,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         decode_budget: int,
         caps: tuple[int | None, int | None, int | None, int | None],
         speculation: SpeculationRules,
+        memory: MemoryRules,
     ) -> None:
         rules = make_settings(
             lanes=lanes,
@@ -73,6 +86,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 starvation_ticks=starvation_ticks, decode_budget_tokens=decode_budget, class_lanes=caps
             ),
             speculation=speculation,
+            memory=memory,
         )
         self.starts: dict[int, int] = {}
         self.max_tokens: dict[int, int] = {}
@@ -148,6 +162,20 @@ class SchedulerMachine(RuleBasedStateMachine):
         living = sorted(self.shadow.streams.keys() - self.shadow.finishes.keys())
         self.shadow.faulty_jobs.add(data.draw(st.sampled_from(living)))
 
+    @rule(level=st.sampled_from(PressureLevel))
+    def system_pressure(self, level: PressureLevel) -> None:
+        self.shadow.scheduler.system_pressure(level)
+
+    @rule(session=st.integers(1, 3), seconds=st.integers(-5, 50))
+    def pin_session(self, session: int, seconds: int) -> None:
+        now = self.shadow.now_unix
+        self.shadow.scheduler.pins.set_session(session, now + seconds, now)
+
+    @rule(seconds=st.integers(1, 60))
+    def pass_time(self, seconds: int) -> None:
+        self.shadow.now_unix += seconds
+        self.shadow.scheduler.pins.expire(self.shadow.now_unix)
+
     @rule(ticks=st.integers(1, 30))
     def step(self, ticks: int) -> None:
         for _ in range(ticks):
@@ -183,6 +211,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         is_alone: bool = False,
     ) -> None:
         job = make_job(tokens, max_tokens=max_tokens, prompt_tokens=prompt_tokens, qos=qos, is_batch_invariant=is_alone)
+        # What follows from the tokens alone: sessions, input ends and pins that come back with the same streams.
+        length = job.prompt_tokens
+        job = msgspec.structs.replace(
+            job,
+            session=tokens[0] % 4,
+            input_tokens=max(0, length - 3) if length % 2 else 0,
+            prefix_pins=[PrefixPin(length // 2, 20_000)] if length % 3 == 0 else [],
+        )
         try:
             self.shadow.submit(job)
         except QueueFullError:

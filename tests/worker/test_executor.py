@@ -43,6 +43,13 @@ class _Forgetful(FakeEngine):
         return super().export_lane(lane)[:-1]
 
 
+class _Crowded(FakeEngine):
+    """There is no memory to import anything."""
+
+    def import_lane(self, lane: int, state: bytes, length: int) -> bool:
+        raise MemoryError
+
+
 class _Unexportable(FakeEngine):
     def export_lane(self, lane: int) -> bytes:
         raise EngineFaultError("no export today")
@@ -66,6 +73,14 @@ def test_execute_refused_import_leaves_the_lane_cold_and_the_job_starts_over() -
     execution = bench.tick()
     assert (execution.cold_lanes, execution.chunk_completed) == ([0], 0)
     assert bench.tick().chunk_completed > 0
+
+
+def test_execute_import_without_memory_for_it_is_planned_again_and_counted() -> None:
+    bench = _Bench(_Crowded(lanes=1))
+    bench.finish(words(1, 200))
+    bench.finish(words(2, 200))
+    bench.finish(words(1, 200))
+    assert bench.scheduler.statistics().counters.admits_deferred_total == 1
 
 
 def test_execute_failed_export_is_a_lost_entry() -> None:

@@ -126,6 +126,14 @@ class Pins:
         self.lanes = frozenset(lanes)
         self._index.protected = frozenset(key for key in sizes if key >= 0)
 
+    def check_integrity(self) -> None:
+        """Raises AssertionError if the books are wrong."""
+        assert sum(isinstance(key, bytes) for key in self._pins) <= MAX_PREFIX_PINS
+        if not self._is_stale:
+            assert self.held_bytes <= self._budget_bytes
+            assert self.held == sum(pin.is_held for pin in self._pins.values())
+            assert self._index.protected <= {entry.entry_id for entry in self._index}
+
     # ----
 
     def _pin_prefixes(self, job: Job, stream: Tokens, now_unix: float) -> None:

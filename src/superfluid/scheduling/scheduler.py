@@ -261,6 +261,7 @@ class Scheduler:
         self._index.check_integrity()
         assert not any(job_id in self._admission.queue for job_id in self._running)
         self.parks.check_integrity()
+        self.pins.check_integrity()
         assert [lane for lane in self._lanes if lane.sequence is not None] == sorted(
             self._running.values(), key=lambda lane: lane.index
         )
@@ -304,6 +305,7 @@ class Scheduler:
         self._counters.host_restores_total += sum(place.lane not in outcome.cold_lanes for place in restored)
         if restored and outcome.restore_seconds > 0.0:
             self._rates.observe_restore(sum(place.entry_length for place in restored), outcome.restore_seconds)
+        self._counters.admits_deferred_total += len(outcome.cold_lanes)
         for index in outcome.cold_lanes:
             lane = self._lanes[index]
             lane.empty()

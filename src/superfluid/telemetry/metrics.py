@@ -44,7 +44,10 @@ _COUNTERS: dict[str, tuple[str, Callable[[ModelStatistics], int]]] = {
     "resumes": ("Admissions that went on from a KV file.", lambda s: s.resumes_total),
     "park_skips": ("States that were lost before they could be written.", lambda s: s.park_skips_total),
     "kv_files_damaged": ("KV files that turned out damaged.", lambda s: s.kv_files_damaged_total),
-    "admits_deferred": ("Jobs that got no lane in their turn for want of memory.", lambda s: s.admits_deferred_total),
+    "admits_deferred": (
+        "Jobs that waited past their turn, or lost the prefix they were to begin with, for want of memory.",
+        lambda s: s.admits_deferred_total,
+    ),
     "pressure_evictions": (
         "Times that prefixes were given up because memory was short.",
         lambda s: s.pressure_evictions_total,

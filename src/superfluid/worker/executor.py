@@ -175,14 +175,20 @@ class Executor:
 
     def _place(self, place: PlaceJob) -> bool:
         engine = self._engine
-        if place.entry_id is not None and not self._host.restore(
-            engine, place.lane, place.entry_id, place.entry_length
-        ):
+        if place.entry_id is not None and not self._restore(place, place.entry_id):
             return False
         if place.keep == 0:
             engine.clear(place.lane)
             return True
         return engine.truncate(place.lane, place.keep)
+
+    def _restore(self, place: PlaceJob, entry_id: int) -> bool:
+        """A lane for which there is not memory enough is a cold one, and the job computes what it lacks."""
+        try:
+            return self._host.restore(self._engine, place.lane, entry_id, place.entry_length)
+        except MemoryError:
+            self._engine.clear(place.lane)
+            return False
 
     def _decode(self, decodes: tuple[DecodeLane, ...], execution: Execution) -> None:
         guessed = self._guess(decodes, execution)
