@@ -54,6 +54,7 @@ ALLOWED_IMPORTS: dict[str, tuple[str, ...]] = {
     "cli.otlp_settings": ("telemetry.filter", *BASE),
     "cli": (
         "domain.memory",
+        "domain.adapter",
         "domain.request",
         "domain.scheduling",
         "domain.speculation",

@@ -53,7 +53,8 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
 
     ``mmproj`` is the path of the projector that lets it see images, ``none``, or None to look for one; a model from
     the hub comes with its projector unless ``pulls_mmproj`` is false. ``is_window_fitted``: nothing but a window that
-    is fitted to the memory will do. ``kv_bits`` 0 is 16.
+    is fitted to the memory will do. ``kv_bits`` 0 is 16. ``loras`` are names and
+    files of adapters.
     """
 
     model: str | None = None
@@ -77,6 +78,7 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     is_window_fitted: bool = False
     kv_bits: int = 0
     memory: MemoryRules = DEFAULT_MEMORY_RULES
+    loras: tuple[tuple[str, Path], ...] = ()
 
 
 class HubConfig(Struct, frozen=True, kw_only=True):

@@ -10,8 +10,9 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,16 +23,18 @@ from superfluid.clock import SystemClock
 from superfluid.config import ServeConfig
 from superfluid.domain.statistics import InfillCounters, ModelStatistics
 from superfluid.engine_settings import engine_settings, uses_fake_engine
-from superfluid.errors import ModelLoadError, ModelLoadingError, ModelNotFoundError
+from superfluid.errors import CallerError, ModelLoadError, ModelLoadingError, ModelNotFoundError
 from superfluid.http.app import create_app
 from superfluid.http.server import HttpServer, bind_listener, listener_address
+from superfluid.models.adapter_file import require_adapter
 from superfluid.models.progress import progress_for
 from superfluid.models.source import ModelFile, resolve_model
 from superfluid.monitor_link import MonitorLink
 from superfluid.session_stack import SessionStack
+from superfluid.sessions.adapters import Adapters
 from superfluid.sessions.counter import ReplyCounter
 from superfluid.sessions.infill import InfillService
-from superfluid.sessions.interface import ServedModel
+from superfluid.sessions.interface import ServedAdapter, ServedModel
 from superfluid.sessions.metering import CompletionMeter
 from superfluid.sessions.service import ModelService
 from superfluid.sessions.text import SessionText
@@ -66,25 +69,43 @@ def serve(config: ServeConfig) -> int:
 
 
 class _SingleModel:
-    """``sessions.interface.ModelDirectory`` of a server with one model, which may not be known yet."""
+    """``ModelDirectory`` and ``AdapterDirectory`` of a server with one model, which may not be known yet."""
 
     def __init__(self) -> None:
         self._service: ModelService | None = None
+        self._adapters: Adapters | None = None
 
-    def add(self, service: ModelService) -> None:
-        self._service = service
+    def add(self, service: ModelService, adapters: Adapters) -> None:
+        self._service, self._adapters = service, adapters
 
-    def resolve(self, name: str) -> ModelService:
+    def resolve(self, name: str) -> ServedModel:
         if self._service is None:
             raise ModelLoadingError("the model is still loading")
-        if name not in (self._service.model_id, f"{self._service.model_id}:latest"):
+        if name in (self._service.model_id, f"{self._service.model_id}:latest"):
+            return self._service
+        adapter = None if self._adapters is None else self._adapters.find(name)
+        if adapter is None:
             raise ModelNotFoundError(
                 f"there is no model {name!r} here; this server serves {self._service.model_id!r}", param="model"
             )
-        return self._service
+        return adapter
 
     def list_models(self) -> list[ServedModel]:
         return [] if self._service is None else [self._service]
+
+    def list_adapters(self) -> Sequence[ServedAdapter]:
+        return [] if self._adapters is None else self._adapters.list()
+
+    async def load_adapter(self, name: str | None, path: str) -> ServedAdapter:
+        return await self._known_adapters().load(name, path)
+
+    def unload_adapter(self, name: str) -> ServedAdapter:
+        return self._known_adapters().unload(name)
+
+    def _known_adapters(self) -> Adapters:
+        if self._adapters is None:
+            raise ModelLoadingError("the model is still loading")
+        return self._adapters
 
 
 class _Daemon:
@@ -126,6 +147,7 @@ class _Daemon:
             statistics=self._statistics,
             session_of=self._session_of,
             meter=self._meter,
+            adapters=self._models,
         )
         if self._config.sessions.directory is not None:
             self._sessions = SessionStack(self._config.sessions, clock=SystemClock())
@@ -225,7 +247,15 @@ class _Daemon:
             executor=self._executor,
             infill=infill,
         )
-        self._models.add(service)
+        adapters = Adapters(
+            service,
+            supervisor.adapters,
+            require_file=lambda path, architecture: self._require_adapter(Path(path), architecture),
+            executor=self._executor,
+            unix=time.time,
+        )
+        supervisor.adapters.on_lost = adapters.lost
+        self._models.add(service, adapters)
         if self._sessions is not None:
             await self._sessions.serve(
                 supervisor,
@@ -248,6 +278,7 @@ class _Daemon:
             raise
         if self._stopping.is_set():
             return False
+        await self._load_adapters(adapters)
         path = file.path if file is not None else None
         window = supervisor.facts.window_tokens
         text: LoadedText = await asyncio.get_running_loop().run_in_executor(
@@ -273,6 +304,18 @@ class _Daemon:
         if config.has_monitor:
             await self._open_monitor(service, base_url(host, port), banner, settings.scheduling.tick_target_seconds)
         return True
+
+    async def _load_adapters(self, adapters: Adapters) -> None:
+        """Those that the operator named. Raises ModelLoadError for one that does not fit."""
+        for name, path in self._config.model.loras:
+            try:
+                await adapters.load(name, str(path))
+            except CallerError as error:
+                raise ModelLoadError(f"--lora {name}: {error.message}") from error
+
+    def _require_adapter(self, path: Path, architecture: str | None) -> None:
+        if not uses_fake_engine(self._config.model):
+            require_adapter(path, architecture)
 
     def _find_model(self) -> ModelFile:
         config = self._config

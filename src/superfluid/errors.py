@@ -8,6 +8,7 @@ Each leaf has a stable ``code``. ``http/errors.py`` maps every leaf to a status 
     │   ├── CompletionRateLimitedError   (or wait)
     │   ├── FimUnsupportedError
     │   ├── ContextLengthExceededError, TemplateRefusedError
+    │   ├── AdapterRefusedError, AdapterNotFoundError
     │   ├── ModelNotFoundError, RouteNotFoundError, MethodNotAllowedError, PayloadTooLargeError
     │   ├── InvalidApiKeyError, OriginRefusedError, PermissionRefusedError
     │   ├── SessionNotFoundError, SessionBusyError, SessionRefusedError
@@ -90,6 +91,18 @@ class TemplateRefusedError(CallerError):
 
 class ModelNotFoundError(CallerError):
     code = "model_not_found"
+
+
+class AdapterRefusedError(CallerError):
+    """The file is no LoRA adapter, is damaged, or was made for another model; or the name is taken."""
+
+    code = "adapter_refused"
+
+
+class AdapterNotFoundError(CallerError):
+    """No adapter of that name is loaded, or not any more."""
+
+    code = "adapter_not_found"
 
 
 class RouteNotFoundError(CallerError):

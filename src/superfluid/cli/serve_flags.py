@@ -7,6 +7,7 @@ import click
 
 from superfluid.cli.commands import Flag, say_note
 from superfluid.cli.infill_flags import infill_flags
+from superfluid.cli.lora_flags import lora_flags
 from superfluid.cli.memory_flags import pressure_flags, window_flags
 from superfluid.cli.otlp_flags import otlp_flags
 from superfluid.cli.scheduling_flags import scheduling_flags
@@ -96,6 +97,7 @@ def _model_flags() -> list[click.Parameter]:
             help="Do not fetch the projector with a model from the hub.",
             rule="Only with a hub id.",
         ),
+        *lora_flags(MODEL),
         Flag(
             ["--runtime", "runtimes"],
             panel=MODEL,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from superfluid import config
+from superfluid.cli.lora_settings import lora_settings
 from superfluid.cli.memory_settings import context_window, kv_bits, memory_rules
 from superfluid.cli.otlp_settings import otlp_config
 from superfluid.cli.scheduling_settings import http_qos, scheduling_rules
@@ -142,6 +143,7 @@ class ServeFlags:
     pressure_low: int = 70
     pin_budget_pct: int = 50
     watches_os_pressure: bool = True
+    loras: tuple[str, ...] = ()
 
 
 def build_serve_config(
@@ -219,6 +221,7 @@ def _model_config(
         is_offline=flags.is_offline,
         mmproj=_mmproj(flags.mmproj),
         pulls_mmproj=not flags.is_pulled_without_mmproj,
+        loras=lora_settings(flags.loras),
         llama_library_path=Path(library).expanduser() if library else None,
         is_engine_log_kept=_is_engine_log_kept(environment),
         worker_timeout_seconds=flags.worker_timeout,

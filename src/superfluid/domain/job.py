@@ -38,6 +38,7 @@ class Job(Struct, frozen=True, kw_only=True, array_like=True):
     kept of the tokens is erased with it.
     ``input_tokens`` is where the conversation ends and the reply's header begins, 0 if nobody knows.
     Until ``pin_deadline_unix_ms`` what the session holds is to stay cached; 0 is no pin.
+    ``adapter`` is the number of a loaded LoRA adapter, 0 the model alone.
     """
 
     job_id: int
@@ -56,6 +57,7 @@ class Job(Struct, frozen=True, kw_only=True, array_like=True):
     input_tokens: int = 0
     pin_deadline_unix_ms: int = 0
     prefix_pins: list[PrefixPin] = []
+    adapter: int = 0
 
     @property
     def pinned_lengths(self) -> list[int]:

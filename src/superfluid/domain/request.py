@@ -108,7 +108,7 @@ class GenerationRequest(Struct, frozen=True, kw_only=True):
 
     ``logprobs`` ``None`` is off; 0 to 20 asks for the chosen token and that many alternatives.
     ``parse_tools`` false hands out a call that turns up as text (``tool_choice: none``). ``is_batch_invariant`` asks to
-    run alone, so that no neighbour can change a bit of the result.
+    run alone, so that no neighbour can change a bit of the result. ``adapter`` is the number of a LoRA adapter, 0 none.
     """
 
     prompt: Prompt
@@ -120,3 +120,4 @@ class GenerationRequest(Struct, frozen=True, kw_only=True):
     qos: QosClass = QosClass.AGENT
     parse_tools: bool = True
     is_batch_invariant: bool = False
+    adapter: int = 0

@@ -28,15 +28,16 @@ from superfluid.engine.fake_vocabulary import (
 )
 from superfluid.engine.interface import ImageRow, Row, StepResult
 from superfluid.engine.rows import check_cut, check_image_row, check_rows
-from superfluid.errors import EngineFaultError, ModelLoadError, UnsupportedInputError
+from superfluid.errors import AdapterRefusedError, EngineFaultError, ModelLoadError, UnsupportedInputError
 
 MICRO_BATCH_TOKENS: Final = 64
 BYTES_PER_TOKEN: Final = 12
 
 _MASK = (1 << 64) - 1
-_STATE = struct.Struct("<4sII")
+_STATE = struct.Struct("<4sIII")
 _STATE_MAGIC = b"FAK1"
 _LETTERS: Final = np.frombuffer(b"etaoinshrdlu etaoins hrdlcumwfgypbv ", np.uint8).astype(np.int32)
+_CRASHING_ADAPTER: Final = b"crash"
 _SCRIPTED_LOGIT: Final = 40.0
 _FAVOURED_LOGIT: Final = 6.0
 
@@ -70,6 +71,9 @@ class FakeEngine:
         self._hashes: list[list[int]] = [[] for _ in range(lanes)]
         self._threads = threads
         self._steps = 0
+        self._adapters: dict[int, int] = {0: 0}
+        self._salt = 0
+        self._salts = [0] * lanes
         self._abort = threading.Event()
         self._is_closed = False
 
@@ -164,19 +168,39 @@ class FakeEngine:
 
     def export_lane(self, lane: int) -> bytes:
         body = np.array(self._tokens[lane], np.dtype("<i4")).tobytes()
-        return _STATE.pack(_STATE_MAGIC, len(self._tokens[lane]), zlib.crc32(body)) + body
+        return _STATE.pack(_STATE_MAGIC, len(self._tokens[lane]), zlib.crc32(body), self._salts[lane]) + body
 
     def import_lane(self, lane: int, state: bytes, length: int) -> bool:
         self.clear(lane)
         if len(state) != _STATE.size + 4 * length or length > self._window:
             return False
-        magic, held, checksum = _STATE.unpack_from(state)
+        magic, held, checksum, salt = _STATE.unpack_from(state)
         body = state[_STATE.size :]
         if magic != _STATE_MAGIC or held != length or checksum != zlib.crc32(body):
             return False
         for token in np.frombuffer(body, np.dtype("<i4")).tolist():
-            self._append(lane, token)
+            self._append(lane, token, salt)
         return True
+
+    def load_adapter(self, adapter: int, path: Path) -> None:
+        """Any file that begins as a GGUF does; what is in it changes every reply."""
+        assert adapter > 0
+        assert adapter not in self._adapters
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise AdapterRefusedError(f"{path} cannot be read: {error.strerror}") from error
+        if _CRASHING_ADAPTER in content:
+            _crash(None)
+        if not content.startswith(b"GGUF"):
+            raise AdapterRefusedError(f"{path} is no GGUF file")
+        self._adapters[adapter] = zlib.crc32(content)
+
+    def free_adapter(self, adapter: int) -> None:
+        self._adapters.pop(adapter, None)
+
+    def use_adapter(self, adapter: int) -> None:
+        self._salt = self._adapters[adapter]
 
     def set_threads(self, threads: int) -> None:
         self._threads = threads
@@ -194,9 +218,11 @@ class FakeEngine:
     def is_closed(self) -> bool:
         return self._is_closed
 
-    def _append(self, lane: int, token: int) -> None:
+    def _append(self, lane: int, token: int, salt: int | None = None) -> None:
         hashes = self._hashes[lane]
-        hashes.append(_mix((hashes[-1] if hashes else 0) ^ (token + 1)))
+        salt = self._salt if salt is None else salt
+        self._salts[lane] = salt
+        hashes.append(_mix((hashes[-1] if hashes else 0) ^ (token + 1) ^ (salt << 32)))
         self._tokens[lane].append(token)
 
     def _logits(self, lane: int) -> NDArray[np.float32]:

@@ -5,6 +5,7 @@ An engine belongs to one thread. Lanes are numbered 0 to ``facts.lanes`` - 1 and
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -110,6 +111,24 @@ class Engine(Protocol):
         """Replaces the lane's state by an exported one of ``length`` tokens. False (and the lane cleared) if refused.
 
         Never trust a state of unknown origin: a flipped bit in its body is taken. Keep a checksum beside it.
+        """
+        ...
+
+    def load_adapter(self, adapter: int, path: Path) -> None:
+        """Loads a LoRA adapter under a number above 0 that was never used before, and tries it out. Blocks.
+
+        Raises AdapterRefusedError; the lanes are as they were.
+        """
+        ...
+
+    def free_adapter(self, adapter: int) -> None:
+        """Frees a loaded adapter. Not the one in use."""
+        ...
+
+    def use_adapter(self, adapter: int) -> None:
+        """From the next step on every row is evaluated with that adapter; 0, at first, is the model alone.
+
+        What a lane holds is of use only to rows with the adapter that it was computed with.
         """
         ...
 

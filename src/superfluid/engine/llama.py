@@ -13,6 +13,7 @@ import numpy as np
 from superfluid.domain.media import PLACEHOLDER, runs_of
 from superfluid.domain.model import ModelFacts
 from superfluid.engine import lane_state
+from superfluid.engine.adapters import LoraAdapters
 from superfluid.engine.interface import ImageRow, Logits, Row, StepResult
 from superfluid.engine.kv_memory import Room, Window, WindowWish, choose_window, require_kv_type, require_memory
 from superfluid.engine.llama_batch import BatchArrays, EmbeddingBatch
@@ -86,6 +87,7 @@ class LlamaEngine:
         self._build = binding.llama_version().decode(errors="replace")
         gpu_layers = options.gpu_layers if binding.llama_supports_gpu_offload() else 0
         self._model = LlamaModel(binding, self._log, files[0], gpu_layers)
+        self._adapters = LoraAdapters(binding, self._log, self._model)
         self._context: Any = None
         self._projector: Projector | None = None
         self._images_refused = ""
@@ -218,6 +220,15 @@ class LlamaEngine:
             return False
         self._lengths[lane] = length
         return True
+
+    def load_adapter(self, adapter: int, path: Path) -> None:
+        self._adapters.load(adapter, path)
+
+    def free_adapter(self, adapter: int) -> None:
+        self._adapters.free(adapter)
+
+    def use_adapter(self, adapter: int) -> None:
+        self._adapters.apply(self._context, adapter)
 
     def set_threads(self, threads: int) -> None:
         self._threads = threads

@@ -20,13 +20,14 @@ from superfluid.http.dialect import Dialect
 from superfluid.http.errors import openai_error_body
 from superfluid.http.generation import GenerationContext, GenerationEndpoint, RecordGeneration
 from superfluid.http.guards import Authenticator, BrowserGuard
+from superfluid.http.lora import LoraPages
 from superfluid.http.openai import ChatDialect
 from superfluid.http.openai_completions import CompletionsDialect
 from superfluid.http.pages import MethodTable, MetricsPage, Pages, StatusSource
 from superfluid.http.qos import with_checked_headers
 from superfluid.http.responses import send_error
 from superfluid.http.status import SessionOf
-from superfluid.sessions.interface import ModelDirectory
+from superfluid.sessions.interface import AdapterDirectory, ModelDirectory
 from superfluid.sessions.metering import CompletionMeter
 
 logger = logging.getLogger("superfluid_daemon")
@@ -46,6 +47,7 @@ def create_app(
     record_generation: RecordGeneration,
     statistics: Callable[[], ModelStatistics],
     meter: CompletionMeter,
+    adapters: AdapterDirectory | None = None,
     session_of: SessionOf = lambda _: None,
     clock: Clock | None = None,
     hostname: str | None = None,
@@ -55,7 +57,7 @@ def create_app(
     ``metrics`` gives the page and its content type; ``record_generation`` is called once per generation that succeeded,
     just before its last bytes are sent. ``statistics`` are the default model's; ``session_of`` knows the session of a
     running job. ``meter`` is asked before each request to fill in the middle. All are called on the event loop.
-    ``hostname`` defaults to the machine's name.
+    Without ``adapters`` there are no routes for them. ``hostname`` defaults to the machine's name.
     """
     clock = clock or SystemClock()
     context = GenerationContext(
@@ -73,10 +75,14 @@ def create_app(
         hostname=socket.gethostname() if hostname is None else hostname,
     )
     status = StatusSource(statistics, session_of, config.max_body_bytes)
-    return Application(_router(Pages(models, metrics, status, clock), context), guard, Authenticator(config.api_key))
+    return Application(
+        _router(Pages(models, metrics, status, clock, adapters), context, adapters),
+        guard,
+        Authenticator(config.api_key),
+    )
 
 
-def _router(pages: Pages, context: GenerationContext) -> Router:
+def _router(pages: Pages, context: GenerationContext, adapters: AdapterDirectory | None) -> Router:
     tables: dict[str, dict[str, ASGIApp]] = {
         "/": {"GET": pages.root},
         "/health": {"GET": pages.health},
@@ -90,6 +96,11 @@ def _router(pages: Pages, context: GenerationContext) -> Router:
         "/v1/models/{model:path}": {"GET": with_checked_headers(pages.show_model, context.qos)},
         **{path: {"POST": GenerationEndpoint(dialect, context)} for path, dialect in GENERATING_ROUTES.items()},
     }
+    if adapters is not None:
+        lora = LoraPages(adapters)
+        tables["/v1/lora"] = {"GET": lora.list_adapters}
+        tables["/v1/lora/load"] = {"POST": lora.load}
+        tables["/v1/lora/unload"] = {"POST": lora.unload}
     routes = [Route(path, MethodTable(handlers)) for path, handlers in tables.items()]
     return Router(routes, redirect_slashes=False, default=pages.not_found)
 

@@ -37,6 +37,8 @@ ERROR_ROWS: Mapping[type[errors.SuperfluidError], ErrorRow] = {
     errors.ContextLengthExceededError: _caller("context_length_exceeded"),
     errors.TemplateRefusedError: _caller(),
     errors.ModelNotFoundError: _caller("model_not_found", 404),
+    errors.AdapterRefusedError: _caller("adapter_refused"),
+    errors.AdapterNotFoundError: _caller("adapter_not_found", 404),
     errors.RouteNotFoundError: _caller(None, 404),
     errors.RouteRetiredError: _server(501, "route_retired"),
     errors.MethodNotAllowedError: _caller(None, 405),

@@ -14,7 +14,7 @@ from superfluid.errors import MethodNotAllowedError, ModelLoadingError, RouteNot
 from superfluid.http.errors import RETRY_AFTER_SECONDS, openai_error_body
 from superfluid.http.responses import TEXT, Header, send_error, send_response
 from superfluid.http.status import SessionOf, props_page, slots_entry
-from superfluid.sessions.interface import ModelDirectory, ServedModel
+from superfluid.sessions.interface import AdapterDirectory, ModelDirectory, ServedModel
 
 MetricsPage = Callable[[], tuple[bytes, str]]
 
@@ -48,8 +48,16 @@ class MethodTable:
 class Pages:
     """Each method is an ASGI endpoint."""
 
-    def __init__(self, models: ModelDirectory, metrics: MetricsPage, status: StatusSource, clock: Clock) -> None:
+    def __init__(
+        self,
+        models: ModelDirectory,
+        metrics: MetricsPage,
+        status: StatusSource,
+        clock: Clock,
+        adapters: AdapterDirectory | None = None,
+    ) -> None:
         self._models = models
+        self._adapters = adapters
         self._metrics = metrics
         self._status = status
         self._clock = clock
@@ -91,6 +99,10 @@ class Pages:
 
     async def list_models(self, scope: Scope, receive: Receive, send: Send) -> None:
         entries = [model_entry(model) for model in self._models.list_models()]
+        if self._adapters is not None:
+            entries += [
+                {**model_entry(adapter), "parent": adapter.base_id} for adapter in self._adapters.list_adapters()
+            ]
         await send_response(send, 200, msgspec.json.encode({"object": "list", "data": entries}))
 
     async def show_model(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -34,6 +34,15 @@ TENSOR_BLOCKS = {
 }  # fmt: skip
 
 
+class GgufAdapter(Struct, frozen=True, kw_only=True):
+    """What the file says of itself where it is one for another model: its kind (``lora``), the alpha that its product
+    is scaled by over the rank, and whether it is to be switched on by tokens of the prompt."""
+
+    kind: str | None
+    alpha: float | None
+    is_invoked: bool
+
+
 class GgufHeader(Struct, frozen=True, kw_only=True):
     """What the header tells. ``data_bytes_missing`` > 0 means the file ends before its last tensor does."""
 
@@ -47,6 +56,8 @@ class GgufHeader(Struct, frozen=True, kw_only=True):
     data_bytes_missing: int
     projector_type: str | None = None
     """What an image encoder's file calls its kind; ``None`` for all other files."""
+    adapter: GgufAdapter | None = None
+    """``None`` if the file does not call itself an adapter."""
 
 
 class _DamagedError(Exception):
@@ -100,6 +111,12 @@ class _Reader:
         name = values.get("general.name")
         sees_images = values.get("clip.has_vision_encoder") is True
         projector_type = values.get("clip.projector_type") or values.get("clip.vision.projector_type")
+        kind, alpha = values.get("adapter.type"), values.get("adapter.lora.alpha")
+        adapter = GgufAdapter(
+            kind=kind if isinstance(kind, str) else None,
+            alpha=alpha if isinstance(alpha, float) else None,
+            is_invoked="adapter.alora.invocation_tokens" in values,
+        )
         return GgufHeader(
             version=version,
             file_bytes=self._file_bytes,
@@ -110,6 +127,7 @@ class _Reader:
             trained_window_tokens=window if isinstance(window, int) else None,
             data_bytes_missing=max(0, end - self._file_bytes),
             projector_type=projector_type if sees_images and isinstance(projector_type, str) else None,
+            adapter=adapter if values.get("general.type") == "adapter" else None,
         )
 
     def _preamble(self) -> int:

@@ -264,7 +264,7 @@ class Admission:
         entry = moves.entries_by_lane.get(lane.index)
         if entry is None:
             is_transient = not self._chooser.can_last(lane.length)
-            entry = self._index.add(lane.held, tick, is_transient=is_transient, owner=lane.owner)
+            entry = self._index.add(lane.held, tick, is_transient=is_transient, owner=lane.owner, adapter=lane.adapter)
             moves.entries_by_lane[lane.index] = entry
             moves.save_list.append(SaveLane(lane.index, entry.entry_id, lane.length))
         return entry

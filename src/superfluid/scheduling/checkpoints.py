@@ -45,11 +45,11 @@ class Checkpoints:
         for lane in self._lanes if not self._can_truncate else ():
             sequence = lane.sequence
             kind = None if sequence is None else sequence.checkpoints.pop(lane.length, None)
-            if kind is None or not self._chooser.can_last(lane.length) or self._index.has(lane.held):
+            if kind is None or not self._chooser.can_last(lane.length) or self._index.has(lane.held, lane.adapter):
                 continue
             if kind is CheckpointKind.INPUT:
-                dropped += self._index.drop_input_checkpoints(lane.held)
-            entry = self._index.add(lane.held, tick, is_transient=False, owner=lane.owner)
+                dropped += self._index.drop_input_checkpoints(lane.held, lane.adapter)
+            entry = self._index.add(lane.held, tick, is_transient=False, owner=lane.owner, adapter=lane.adapter)
             entry.checkpoint = kind
             entries[lane.index] = entry
             saves.append(SaveLane(lane.index, entry.entry_id, lane.length))

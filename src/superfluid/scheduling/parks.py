@@ -104,7 +104,7 @@ class Parks:
 
     def must_wait(self, sequence: Sequence) -> bool:
         """Whether a queued job had better wait for a file, and others go on. Looks for one once."""
-        if not sequence.has_looked_on_disk and len(self.index):
+        if not sequence.has_looked_on_disk and len(self.index) and not sequence.job.adapter:
             sequence.has_looked_on_disk = True
             file = self._best_file(sequence)
             if file is not None:

@@ -33,7 +33,10 @@ class Pin:
 
 
 class Pins:
-    """Reads lanes and index, and tells the index what it protects. ``budget_bytes`` 0 keeps no pin at all."""
+    """Reads lanes and index, and tells the index what it protects. ``budget_bytes`` 0 keeps no pin at all.
+
+    What was computed with an adapter is never pinned: sessions go on with the model alone.
+    """
 
     def __init__(
         self, lanes: list[Lane], index: PrefixIndex, rates: Rates, counters: SchedulerCounters, *, budget_bytes: int
@@ -74,7 +77,7 @@ class Pins:
         """A job has got ``lane``: what it pins counts from now on."""
         assert lane.sequence is not None
         job, stream = lane.sequence.job, lane.sequence.stream
-        if not self._budget_bytes:
+        if not self._budget_bytes or job.adapter:
             return
         if job.session and job.pin_deadline_unix_ms:
             self.set_session(job.session, job.pin_deadline_unix_ms / 1000, now_unix)
@@ -91,7 +94,7 @@ class Pins:
 
     def left(self, lane: Lane) -> None:
         """A job has left ``lane``, and its tokens in it."""
-        pin = self._pins.get(lane.owner) if lane.owner else None
+        pin = self._pins.get(lane.owner) if lane.owner and not lane.adapter else None
         if pin is not None:
             pin.tokens = lane.held.copy()
             self._touch(pin)
@@ -154,8 +157,8 @@ class Pins:
 
     def _last_seen(self, session: int) -> Tokens:
         """The longest that is known of the session."""
-        known = [lane.held for lane in self._lanes if lane.owner == session]
-        known += [entry.tokens for entry in self._index if entry.owner == session]
+        known = [lane.held for lane in self._lanes if lane.owner == session and not lane.adapter]
+        known += [entry.tokens for entry in self._index if entry.owner == session and not entry.adapter]
         return max(known, key=len, default=NO_TOKENS).copy()
 
     def _touch(self, pin: Pin) -> None:
@@ -193,7 +196,7 @@ class Pins:
     def _best_lane(self, tokens: Tokens) -> tuple[Lane | None, int]:
         best, most = None, 0
         for lane in self._lanes:
-            match = common_prefix(lane.held, tokens)
+            match = 0 if lane.adapter else common_prefix(lane.held, tokens)
             if match > most:
                 best, most = lane, match
         return best, most

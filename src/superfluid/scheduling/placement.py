@@ -78,17 +78,19 @@ class SeedChooser:
         lanes: list[tuple[Lane, int]] = []
         leader: Sequence | None = None
         coming = 0
+        adapter = sequence.job.adapter
         for lane in self._lanes:
-            if lane.placed_tick != tick:
+            if lane.placed_tick != tick and lane.adapter == adapter:
                 keep = self.usable_tokens(sequence, common_prefix(lane.held, sequence.stream), lane.length)
                 if keep:
                     lanes.append((lane, keep))
             other = lane.sequence
-            if other is not None and other.job.qos <= sequence.job.qos:
+            can_lead = other is not None and other.job.qos <= sequence.job.qos and other.job.adapter == adapter
+            if other is not None and can_lead:
                 keep = self._coming_tokens(sequence, lane, other)
                 if keep > coming and other.job_id != sequence.refused_leader:
                     leader, coming = other, keep
-        matches = self._index.matches(sequence.stream)
+        matches = self._index.matches(sequence.stream, adapter)
         entries = tuple(
             (entry, keep) for entry, match in matches if (keep := self.usable_tokens(sequence, match, entry.length))
         )
@@ -173,12 +175,14 @@ class SeedChooser:
     def _lost_tokens(self, lane: Lane, keep: int) -> int:
         """Tokens beyond ``keep`` that no other lane and no host entry would still hold."""
         held = lane.held
-        kept = max(keep, self._index.covered_tokens(held)) if lane.length - keep >= MIN_MATCH_TOKENS else lane.length
+        kept = lane.length
+        if lane.length - keep >= MIN_MATCH_TOKENS:
+            kept = max(keep, self._index.covered_tokens(held, lane.adapter))
         if self._rules.can_truncate:
             for other in self._lanes:
                 if kept >= lane.length:
                     return 0
-                if other is not lane and other.length > kept:
+                if other is not lane and other.length > kept and other.adapter == lane.adapter:
                     kept = max(kept, common_prefix(other.held, held))
         return max(0, lane.length - kept)
 

@@ -4,7 +4,7 @@ It holds token ids and sizes. The state blobs are the executor's, under the same
 """
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -25,7 +25,8 @@ class CheckpointKind(enum.Enum):
 class HostEntry:
     """A lane's state in host memory. ``size_bytes`` is 0 until the executor has reported it. A transient entry hands a
     prefix from lane to lane where nothing may stay in host memory; it lives for one plan, or as long as a queued job
-    holds it. ``owner`` is the session whose tokens they are; ``uses`` counts the jobs that began with it."""
+    holds it. ``owner`` is the session whose tokens they are; ``uses`` counts the jobs that began with it.
+    ``adapter`` is the one they were computed with."""
 
     entry_id: int
     tokens: Tokens
@@ -36,6 +37,7 @@ class HostEntry:
     holders: int = 0
     uses: int = 0
     checkpoint: CheckpointKind | None = None
+    adapter: int = 0
 
     @property
     def length(self) -> int:
@@ -45,7 +47,8 @@ class HostEntry:
 class PrefixIndex:
     """The host entries, bounded in bytes, least recently used first out.
 
-    ``is_nesting``: a state can be cut, so that an entry makes every prefix of it redundant.
+    ``is_nesting``: a state can be cut, so that an entry makes every prefix of it redundant. Each adapter's entries are
+    a tree of their own: nothing that was computed with one is found for a job of another.
     """
 
     def __init__(self, *, limit_bytes: int, is_nesting: bool) -> None:
@@ -55,7 +58,7 @@ class PrefixIndex:
         self._fresh: set[int] = set()
         self._next_id = 0
         self._size_bytes = 0
-        self._tree = TokenTree()
+        self._trees: dict[int, TokenTree] = {}
         self.protected: frozenset[int] = frozenset()
         """Entries that pins hold: the last to go."""
 
@@ -69,19 +72,21 @@ class PrefixIndex:
     def size_bytes(self) -> int:
         return self._size_bytes
 
-    def add(self, tokens: Tokens, tick: int, *, is_transient: bool, owner: int | None = None) -> HostEntry:
+    def add(
+        self, tokens: Tokens, tick: int, *, is_transient: bool, owner: int | None = None, adapter: int = 0
+    ) -> HostEntry:
         """Promises an entry for ``tokens`` (copied); it counts as there from now on."""
-        entry = HostEntry(self._next_id, tokens.copy(), tick, is_transient, owner=owner)
+        entry = HostEntry(self._next_id, tokens.copy(), tick, is_transient, owner=owner, adapter=adapter)
         self._next_id += 1
         self._entries[entry.entry_id] = entry
-        self._tree.insert(entry.tokens, entry.entry_id)
+        self._trees.setdefault(adapter, TokenTree()).insert(entry.tokens, entry.entry_id)
         self._fresh.add(entry.entry_id)
         return entry
 
-    def matches(self, tokens: Tokens) -> list[tuple[HostEntry, int]]:
+    def matches(self, tokens: Tokens, adapter: int = 0) -> list[tuple[HostEntry, int]]:
         """Entries worth a look, with the tokens each has in common with ``tokens``: those that lie wholly within it,
         and a short one of those that have most in common with it."""
-        passed, length, reaching = self._tree.walk(tokens)
+        passed, length, reaching = self._walk(tokens, adapter)
         found = [(entry, entry.length) for entry in map(self._entries.__getitem__, passed)]
         if length:
             looked_at = map(self._entries.__getitem__, islice(reaching, _LOOKED_AT))
@@ -90,21 +95,21 @@ class PrefixIndex:
                 found.append((best, length))
         return found
 
-    def covered_tokens(self, tokens: Tokens) -> int:
+    def covered_tokens(self, tokens: Tokens, adapter: int = 0) -> int:
         """The longest prefix of ``tokens`` that a lasting entry holds and a lane could be given."""
-        passed, length, reaching = self._tree.walk(tokens)
+        passed, length, reaching = self._walk(tokens, adapter)
         if self._is_nesting and any(not self._entries[key].is_transient for key in reaching):
             return length
         return max((self._length(key) for key in passed if not self._entries[key].is_transient), default=0)
 
-    def has(self, tokens: Tokens) -> bool:
+    def has(self, tokens: Tokens, adapter: int = 0) -> bool:
         """Whether some entry holds exactly these."""
-        passed, _, _ = self._tree.walk(tokens)
+        passed, _, _ = self._walk(tokens, adapter)
         return any(self._length(key) == len(tokens) for key in passed)
 
-    def drop_input_checkpoints(self, tokens: Tokens) -> list[int]:
+    def drop_input_checkpoints(self, tokens: Tokens, adapter: int = 0) -> list[int]:
         """Removes those of earlier turns of the conversation ``tokens``; returns their ids."""
-        passed, _, _ = self._tree.walk(tokens)
+        passed, _, _ = self._walk(tokens, adapter)
         earlier = [self._entries[key] for key in passed]
         dropped: list[int] = []
         for entry in earlier:
@@ -142,7 +147,10 @@ class PrefixIndex:
         entry = self._entries.pop(entry_id, None)
         self._fresh.discard(entry_id)
         if entry is not None:
-            self._tree.remove(entry_id)
+            tree = self._trees[entry.adapter]
+            tree.remove(entry_id)
+            if not len(tree):
+                del self._trees[entry.adapter]
             self._size_bytes -= entry.size_bytes
 
     def tidy(self) -> list[int]:
@@ -171,8 +179,8 @@ class PrefixIndex:
         return dropped
 
     def covering(self, tokens: Tokens) -> HostEntry | None:
-        """The lasting entry that holds most of ``tokens``, so that a lane could be given it."""
-        passed, length, reaching = self._tree.walk(tokens)
+        """The lasting entry of the model alone that holds most of ``tokens``, so that a lane could be given it."""
+        passed, length, reaching = self._walk(tokens, 0)
         if self._is_nesting and length:
             found = [self._entries[key] for key in islice(reaching, _LOOKED_AT)]
         else:
@@ -210,10 +218,15 @@ class PrefixIndex:
         assert not any(entry.is_transient for entry in settled)
         if not self._fresh:
             assert self._size_bytes <= self._limit_bytes
-        self._tree.check_integrity()
-        assert len(self._tree) == len(self._entries)
+        for tree in self._trees.values():
+            tree.check_integrity()
+        assert sum(map(len, self._trees.values())) == len(self._entries)
         if self._is_nesting and not self._fresh:
-            assert not any(self._tree.extensions(entry_id) for entry_id in self._entries)
+            assert not any(self._trees[entry.adapter].extensions(key) for key, entry in self._entries.items())
+
+    def _walk(self, tokens: Tokens, adapter: int) -> tuple[list[int], int, Iterable[int]]:
+        tree = self._trees.get(adapter)
+        return ([], 0, ()) if tree is None else tree.walk(tokens)
 
     def _drop(self, entry_id: int, dropped: list[int]) -> None:
         self.discard(entry_id)
@@ -227,7 +240,7 @@ class PrefixIndex:
         return entry.entry_id in self.protected, entry.last_used_tick, entry.entry_id
 
     def _made_redundant_by(self, fresh: HostEntry) -> list[int]:
-        passed, _, reaching = self._tree.walk(fresh.tokens)
+        passed, _, reaching = self._walk(fresh.tokens, fresh.adapter)
         is_extended = any(self._length(key) > fresh.length and not self._entries[key].holders for key in reaching)
         return [key for key in passed if not self._entries[key].holders and (key != fresh.entry_id or is_extended)]
 

@@ -164,6 +164,22 @@ class Scheduler:
             lane.release()
         return Retired(job_id, Finish.CANCELLED)
 
+    def has_adapter(self, adapter: int) -> bool:
+        """Whether a job with that adapter runs or waits."""
+        running = [self.sequence(job_id) for job_id in self._running]
+        return any(sequence.job.adapter == adapter for sequence in (*running, *self._admission.queue))
+
+    def forget_adapter(self, adapter: int) -> tuple[list[int], list[int]]:
+        """Gives up what was computed with it: ids of host entries, and of lanes. No job may have it any more."""
+        entries = [entry.entry_id for entry in self._index if entry.adapter == adapter]
+        for entry_id in entries:
+            self._index.discard(entry_id)
+        lanes = [lane for lane in self._lanes if lane.adapter == adapter and lane.length]
+        for lane in lanes:
+            assert lane.sequence is None, "a job has the adapter"
+            lane.empty()
+        return entries, [lane.index for lane in lanes]
+
     def set_background_rate(self, divisor: int) -> None:
         """Agent and background jobs decode at one ``divisor``-th of their rate. 0 counts as 1."""
         self._work.background_divisor = max(1, divisor)

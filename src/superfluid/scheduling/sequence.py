@@ -155,7 +155,8 @@ class Lane:
     """One sequence id of the engine: ``length`` of ``tokens`` are in its KV, whoever left them there.
 
     ``sequence`` is the job that runs on it, ``None`` if it is free. ``placed_tick`` is when that job came. ``owner``
-    and ``park`` are those of the last job; ``is_parked`` says that what it left needs no file.
+    and ``park`` are those of the last job; ``is_parked`` says that what it left needs no file. ``adapter`` is the one
+    that the KV was computed with: it is of no use to jobs of another.
     """
 
     index: int
@@ -167,6 +168,7 @@ class Lane:
     owner: int | None = None
     park: ParkKind = ParkKind.NONE
     is_parked: bool = True
+    adapter: int = 0
 
     @property
     def held(self) -> Tokens:
@@ -193,7 +195,9 @@ class Lane:
         self.length = keep
         self.placed_tick = tick
         self.decode = DecodeLane(sequence.job_id, self.index)
-        self.owner, self.park = sequence.job.session or None, sequence.job.park
+        self.owner, self.adapter = sequence.job.session or None, sequence.job.adapter
+        # Files of KV are of the model alone.
+        self.park = ParkKind.NONE if self.adapter else sequence.job.park
         sequence.begin_at(keep)
 
     def release(self) -> None:

@@ -1,5 +1,6 @@
 """What the engine does in a tick: a decode step or a chunk of one prompt, and how much of it. Pure; in the worker."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
@@ -46,7 +47,9 @@ class WorkChooser:
     _room_tokens: int = field(default=0, init=False)
     """What a chunk that was cut short has left of its turn; 0 is all of it."""
     _turn: int = field(default=0, init=False)
-    """Decode steps, those left out included."""
+    """Decode turns, those left out included. A turn is a step for each adapter that is wanted in it."""
+    _steps_left: list[list[DecodeLane]] = field(default_factory=list, init=False)
+    """What is left of the present decode turn, one step an adapter."""
 
     def choose(self, now: float) -> Work:
         """While there is both to do they take turns; a prompt gets the turns that no decoding lane may use."""
@@ -57,11 +60,10 @@ class WorkChooser:
             room = min(budget, self._room_tokens) if decoding and self._room_tokens else budget
             self._is_chunk_due, self._room_tokens = False, 0
             return Work(chunk=self._chunk(prefilling, room, now), chunk_budget_tokens=budget)
-        self._turn += 1
-        rows = self._rows(decoding)
-        if rows:
-            self._is_chunk_due = True
-            return Work(tuple([lane.decode for lane in rows if lane.decode is not None]), chunk_budget_tokens=budget)
+        step = self._next_step(decoding)
+        if step:
+            self._is_chunk_due = not self._steps_left
+            return Work(step, chunk_budget_tokens=budget)
         if prefilling:
             return Work(chunk=self._chunk(prefilling, budget, now), chunk_budget_tokens=budget)
         return Work(chunk_budget_tokens=budget, pause_seconds=self._pause(decoding) if decoding else 0.0)
@@ -81,6 +83,29 @@ class WorkChooser:
             self._is_chunk_due, self._room_tokens = True, int(left)
 
     # ---- decode steps
+
+    def _next_step(self, decoding: list[Lane]) -> tuple[DecodeLane, ...]:
+        """The rows of the next decode step, all with the same adapter, since the engine applies one to a whole step. A
+        turn has a step for each, the model alone first. Who has left since the turn began is left out."""
+        if self._steps_left:
+            there = {lane.decode for lane in decoding}
+            left = [[row for row in rows if row in there] for rows in self._steps_left]
+            step, *self._steps_left = [rows for rows in left if rows] or [[]]
+            if step:
+                return tuple(step)
+        self._turn += 1
+        groups: dict[int, list[DecodeLane]] = {}
+        for lane in self._rows(decoding):
+            assert lane.decode is not None
+            groups.setdefault(lane.adapter, []).append(lane.decode)
+        steps = [groups[adapter] for adapter in sorted(groups)]
+        self._steps_left = steps[1:]
+        return tuple(steps[0]) if steps else ()
+
+    def _turn_seconds(self, decoding: list[Lane]) -> float:
+        """What a decode turn of all lanes takes."""
+        counts = Counter([lane.adapter for lane in decoding])
+        return sum([self.rates.decode_seconds(count) for count in counts.values()])
 
     def _rows(self, decoding: list[Lane]) -> list[Lane]:
         """The lanes that decode in this turn, in the order of their ids."""
@@ -109,7 +134,7 @@ class WorkChooser:
     def _pause(self, decoding: list[Lane]) -> float:
         """As long as the turns that are left out would have taken, so that a divisor divides the rate and not only the
         count of turns. Several turns at once if they are short."""
-        turn_seconds = max(self.rates.decode_seconds(len(decoding)), MIN_PAUSE_SECONDS / self.background_divisor)
+        turn_seconds = max(self._turn_seconds(decoding), MIN_PAUSE_SECONDS / self.background_divisor)
         left_out = self.background_divisor - self._turn % self.background_divisor
         turns = min(left_out, ceil(MIN_PAUSE_SECONDS / turn_seconds))
         self._turn += turns - 1
@@ -124,6 +149,8 @@ class WorkChooser:
             target = max(target, IDLE_TARGET_SECONDS)
         elif any(not lane.is_background for lane in decoding):
             target *= INTERACTIVE_SHARE
+        if len({lane.adapter for lane in decoding}) > 1:
+            target -= self._turn_seconds(decoding) - self.rates.decode_seconds(len(decoding))
         tokens = self.rates.chunk_tokens(len(decoding), target)
         limit = self.rules.prefill_budget_tokens
         return min(tokens, limit) if limit else tokens

@@ -27,7 +27,7 @@ from superfluid.sessions.text import SessionText
 CACHE_ENTRIES: Final = 256
 GREEDY: Final = SamplingParams(temperature=0.0)
 
-CacheKey = tuple[bytes, bool, int, int, bytes, tuple[str, ...], bool]
+CacheKey = tuple[bytes, bool, int, int, bytes, tuple[str, ...], bool, int]
 
 
 class InfillRequest(Struct, frozen=True, kw_only=True):
@@ -38,6 +38,7 @@ class InfillRequest(Struct, frozen=True, kw_only=True):
     sampling: SamplingParams = GREEDY
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
+    adapter: int = 0
 
 
 class Completion(Struct, frozen=True):
@@ -212,6 +213,7 @@ def _cache_key(request: InfillRequest, tokens: list[int], fingerprint: int) -> C
         msgspec.msgpack.encode(msgspec.structs.replace(request.sampling, seed=0)),
         request.stop,
         request.ignore_eos,
+        request.adapter,
     )
 
 
@@ -224,4 +226,5 @@ def _job(job_id: int, tokens: list[int], request: InfillRequest, window: int) ->
         sampling=request.sampling,
         ignore_eos=request.ignore_eos,
         qos=QosClass.COMPLETION,
+        adapter=request.adapter,
     )

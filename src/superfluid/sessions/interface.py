@@ -1,11 +1,12 @@
 """The use cases as front ends see them: find a model, start a generation, read its reply. Implemented by
 ``sessions/service.py``; the front ends' tests use a scripted one."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
+from superfluid.domain.adapter import AdapterFacts
 from superfluid.domain.model import ModelFacts
 from superfluid.domain.reply import ReplyEvent
 from superfluid.domain.request import GenerationRequest, SamplingOverrides
@@ -76,6 +77,37 @@ class ServedModel(Protocol):
 
     async def tokenize(self, text: str) -> list[int]:
         """Tokens of ``text`` with no chat frame."""
+        ...
+
+
+class ServedAdapter(ServedModel, Protocol):
+    """A model with a LoRA adapter on top; its id is ``<model>:<adapter>``."""
+
+    @property
+    def adapter(self) -> AdapterFacts: ...
+
+    @property
+    def base_id(self) -> str:
+        """The model without it."""
+        ...
+
+
+class AdapterDirectory(Protocol):
+    """The LoRA adapters on top of the served model."""
+
+    def list_adapters(self) -> Sequence[ServedAdapter]:
+        """In the order in which they were loaded."""
+        ...
+
+    async def load_adapter(self, name: str | None, path: str) -> ServedAdapter:
+        """``name`` ``None`` is the file's own, without its ending. Returns when requests can have it.
+
+        Raises AdapterRefusedError, InvalidValueError for a name or path that cannot be, ModelLoadingError.
+        """
+        ...
+
+    def unload_adapter(self, name: str) -> ServedAdapter:
+        """Nobody finds it any more; requests that have it go on. Raises AdapterNotFoundError, ModelLoadingError."""
         ...
 
 

@@ -140,6 +140,7 @@ class ModelService:
                 sampling=self._sampling(request, self._backend.facts),
                 stop=request.stop,
                 ignore_eos=request.ignore_eos,
+                adapter=request.adapter,
             )
         )
 
@@ -234,6 +235,7 @@ class ModelService:
             session=session,
             park=ParkKind.REQUEST if session else ParkKind.NONE,
             input_tokens=input_tokens,
+            adapter=request.adapter,
         )
 
     def _loaded_text(self) -> TextSide:

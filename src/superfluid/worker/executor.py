@@ -209,6 +209,7 @@ class Executor:
         if not rows:
             return
         begun = self._clock.monotonic()
+        self._engine.use_adapter(sequences[0].job.adapter)
         result = self._step(rows, sequences, execution)
         evaluated = self._clock.monotonic()
         execution.decode_seconds = evaluated - begun
@@ -256,6 +257,7 @@ class Executor:
         tokens = sequence.tokens[chunk.start : chunk.start + chunk.length]
         begun = self._clock.monotonic()
         wants = "last" if chunk.is_last else "none"
+        self._engine.use_adapter(sequence.job.adapter)
         if chunk.is_image:
             result = self._step_image(chunk, sequence, wants, execution)
         else:

@@ -69,6 +69,10 @@ class JobJournal:
     def jobs_with_lane(self) -> int:
         return sum(entry.has_lane for entry in self._entries.values())
 
+    def adapters(self) -> set[int]:
+        """Those that jobs have."""
+        return {entry.job.adapter for entry in self._entries.values()}
+
     def waiting_by_class(self) -> tuple[int, int, int, int]:
         """Jobs that have no lane, per ``QosClass``."""
         counts = [0, 0, 0, 0]

@@ -7,11 +7,12 @@ from typing import Final, assert_never
 from superfluid.clock import Clock
 from superfluid.domain.job import Job
 from superfluid.engine.interface import Engine
-from superfluid.errors import SuperfluidError
+from superfluid.errors import AdapterNotFoundError, SuperfluidError
 from superfluid.kvfiles.service import KvErased, KvEvent, KvNotWritten, KvOpened, KvRead, KvRemoved, KvWritten
 from superfluid.scheduling.plan import StepOutcome, StepPlan
 from superfluid.scheduling.pressure import PressureLevel
 from superfluid.scheduling.scheduler import Scheduler, SchedulerSettings
+from superfluid.worker.adapters import WorkerAdapters
 from superfluid.worker.debug import tick_line
 from superfluid.worker.draft_model import DraftModel
 from superfluid.worker.executor import Execution, Executor
@@ -29,6 +30,7 @@ from superfluid.worker.protocol import (
     FromWorker,
     KvSpan,
     Load,
+    LoadAdapter,
     Ping,
     Pong,
     Rejected,
@@ -39,6 +41,7 @@ from superfluid.worker.protocol import (
     Stop,
     Submit,
     ToWorker,
+    UnloadAdapter,
 )
 from superfluid.worker.ticks import TickReporter, TickTimes, tick_started
 
@@ -88,6 +91,7 @@ class TickLoop:
                 speculation=settings.speculation,
             )
         )
+        self._adapters = WorkerAdapters(engine, self._scheduler.has_adapter)
         self._images = WorkerImages(engine, settings.media_directory, send)
         self._interruption = Interruption(engine, clock)
         self._executor = Executor(engine, self._scheduler, clock, self._images, self._interruption, draft_model)
@@ -174,6 +178,11 @@ class TickLoop:
                 self._parking.forget(message)
             case SetPin(session, deadline_unix_ms):
                 self._scheduler.pins.set_session(session, deadline_unix_ms / 1000, self._clock.unix())
+            case LoadAdapter():
+                self._send(self._adapters.load(message))
+            case UnloadAdapter(adapter):
+                self._adapters.unload(adapter)
+                self._free_adapters()
             case KvOpened() | KvWritten() | KvNotWritten() | KvRead() | KvRemoved() | KvErased():
                 self._parking.take(message)
             case Load():
@@ -215,6 +224,8 @@ class TickLoop:
                 self._send(KvSpan("restore", begun_unix, seconds, session, covered, size_bytes, sequence))
         for retired in result.retired:
             self._executor.forget(retired.job_id)
+        if result.retired:
+            self._free_adapters()
         self._parking.after_tick(plan, execution)
         # Further tokens of running replies can wait for the next tick's: every message costs the daemon and its clients
         # time on the cores that the engine computes on.
@@ -268,9 +279,20 @@ class TickLoop:
         if retired is not None:
             self._executor.forget(job_id)
             self._reporter.retire(retired)
+            self._free_adapters()
+
+    def _free_adapters(self) -> None:
+        for adapter in self._adapters.free_unwanted():
+            entries, lanes = self._scheduler.forget_adapter(adapter)
+            for entry_id in entries:
+                self._executor.host_cache.drop(entry_id)
+            for lane in lanes:
+                self._executor.clear(lane)
 
     def _submit(self, job: Job) -> None:
         try:
+            if not self._adapters.can_use(job.adapter):
+                raise AdapterNotFoundError("the adapter was unloaded before the request could begin", param="model")
             retired = self._scheduler.submit(job)
         except SuperfluidError as error:
             self._send(Rejected(job.job_id, error.code, error.message))

@@ -121,6 +121,23 @@ class SetPin(Struct, frozen=True, tag="pin", array_like=True):
     deadline_unix_ms: int
 
 
+class LoadAdapter(Struct, frozen=True, tag="load_adapter", array_like=True):
+    """Load a LoRA adapter under a number that no adapter has had. Answered with ``AdapterLoaded``.
+
+    With ``fingerprint`` it is one that an earlier worker had, and is refused if its file is not the same any more.
+    """
+
+    adapter: int
+    path: str
+    fingerprint: str = ""
+
+
+class UnloadAdapter(Struct, frozen=True, tag="unload_adapter", array_like=True):
+    """Take no more jobs with that adapter, and free it when those that there are have ended."""
+
+    adapter: int
+
+
 class Stop(Struct, frozen=True, tag="stop", array_like=True):
     """Close the engine and exit 0. Running jobs are abandoned: drain first."""
 
@@ -132,7 +149,20 @@ class SizeImage(Struct, frozen=True, tag="size_image", array_like=True):
     blob: str
 
 
-ToWorker = Load | Submit | Cancel | Ping | SetLogFilter | SetBackgroundRate | SetPin | SizeImage | Stop | Forget
+ToWorker = (
+    Load
+    | Submit
+    | Cancel
+    | Ping
+    | SetLogFilter
+    | SetBackgroundRate
+    | SetPin
+    | SizeImage
+    | Stop
+    | Forget
+    | LoadAdapter
+    | UnloadAdapter
+)
 
 
 # ---- worker to daemon
@@ -169,6 +199,15 @@ class ImageSized(Struct, frozen=True, tag="image_sized", array_like=True):
 
 class ImageStep(Struct, frozen=True, tag="image_step", array_like=True):
     """A tick has come to an image. On a slow machine that takes long, and nothing is answered meanwhile."""
+
+
+class AdapterLoaded(Struct, frozen=True, tag="adapter_loaded", array_like=True):
+    """``code`` is that of an error leaf, empty if it was loaded; ``fingerprint`` tells its file from another."""
+
+    adapter: int
+    fingerprint: str
+    code: str = ""
+    message: str = ""
 
 
 class TokenScores(Struct, frozen=True, array_like=True):
@@ -371,6 +410,7 @@ FromWorker = (
     | Forgotten
     | KvChanged
     | KvSpan
+    | AdapterLoaded
 )
 
 

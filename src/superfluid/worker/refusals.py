@@ -1,6 +1,7 @@
 """Turns a worker's refusals, and its end, into leaves of the error tree. Pure; used in the daemon."""
 
 from superfluid.errors import (
+    AdapterNotFoundError,
     ContextLengthExceededError,
     EngineFaultError,
     EngineLibraryError,
@@ -18,7 +19,7 @@ _LOAD_LEAVES: dict[str, type[SuperfluidError]] = {
     leaf.code: leaf for leaf in (ModelFileError, ModelLoadError, EngineLibraryError, UsageError)
 }
 _JOB_LEAVES: dict[str, type[SuperfluidError]] = {
-    leaf.code: leaf for leaf in (QueueFullError, ContextLengthExceededError, EngineFaultError)
+    leaf.code: leaf for leaf in (QueueFullError, ContextLengthExceededError, EngineFaultError, AdapterNotFoundError)
 }
 
 

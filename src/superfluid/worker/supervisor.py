@@ -28,12 +28,14 @@ from superfluid.errors import (
 )
 from superfluid.kvfiles.erasing import erase_files
 from superfluid.sessions.backend import JobSink
+from superfluid.worker.adapter_book import AdapterBook, not_loaded_error
 from superfluid.worker.flight import TickFlight
 from superfluid.worker.journal import JobJournal
 from superfluid.worker.output import DEBUG_PREFIXES
 from superfluid.worker.parked_files import ParkedFiles
 from superfluid.worker.process import WORKER_COMMAND, WorkerProcess
 from superfluid.worker.protocol import (
+    AdapterLoaded,
     Cancel,
     EngineSettings,
     Forget,
@@ -59,6 +61,7 @@ from superfluid.worker.protocol import (
     TickRecord,
     TickSpan,
     TickStarted,
+    ToWorker,
 )
 from superfluid.worker.refusals import exit_error, load_error, rejection_error
 from superfluid.worker.sizings import ImageSizings
@@ -110,6 +113,7 @@ class WorkerSupervisor:
         self._jobs = JobJournal()
         self._totals = TickTotals()
         self._sizings = ImageSizings()
+        self.adapters = AdapterBook(self._send)
         self._flight = TickFlight()
         self._parked = ParkedFiles()
         self._forgetting: dict[int, asyncio.Future[None]] = {}
@@ -150,7 +154,7 @@ class WorkerSupervisor:
 
     def submit(self, job: Job, sink: JobSink) -> None:
         """Never raises. While a lost worker is being replaced the job waits for the next one."""
-        refusal = self._refusal()
+        refusal = self._refusal() or (None if self.adapters.can_use(job.adapter) else not_loaded_error())
         if refusal is not None:
             sink.failed(refusal)
             return
@@ -217,14 +221,12 @@ class WorkerSupervisor:
 
     def pin(self, session: int, deadline_unix_ms: int) -> None:
         """For this worker. A later one has nothing that could be held, until the session's next job tells it again."""
-        if self._is_serving and self._process is not None:
-            self._process.send(SetPin(session, deadline_unix_ms))
+        self._send(SetPin(session, deadline_unix_ms))
 
     def set_background_rate(self, divisor: int) -> None:
         """For this worker and every later one."""
         self._background_divisor = divisor
-        if self._is_serving and self._process is not None:
-            self._process.send(SetBackgroundRate(divisor))
+        self._send(SetBackgroundRate(divisor))
 
     def statistics(self) -> ModelStatistics:
         return model_statistics(
@@ -236,6 +238,13 @@ class WorkerSupervisor:
             tick=self._flight.status(self._clock.monotonic(), is_busy=self._is_serving and self._jobs.has_lanes),
             kv=self._parked.totals(),
         )
+
+    def _send(self, message: ToWorker) -> bool:
+        """False if there is no worker that serves."""
+        if not self._is_serving or self._process is None:
+            return False
+        self._process.send(message)
+        return True
 
     def _refusal(self) -> SuperfluidError | None:
         if self._is_draining:
@@ -369,6 +378,7 @@ class WorkerSupervisor:
         self._process = None
         self._is_serving = False
         self._totals.worker_lost()
+        self.adapters.worker_lost()
         self._sizings.fail_all(WorkerFailedError("The model's process ended while it looked at the image."))
         self._parked.worker_lost()
         for request_id in list(self._forgetting):
@@ -378,6 +388,10 @@ class WorkerSupervisor:
         return self._load_error or exit_error(worker_exit, was_loading=was_loading)
 
     def _check_pulse(self, process: WorkerProcess) -> None:
+        if self.adapters.is_loading:
+            # As with a model: a big file on a slow disk takes what it takes.
+            self._watchdog.restart(self._clock.monotonic())
+            return
         is_busy = len(self._jobs) > 0 or len(self._sizings) > 0
         match self._watchdog.check(self._clock.monotonic(), is_busy=is_busy):
             case "ping":
@@ -422,6 +436,8 @@ class WorkerSupervisor:
             case ImageSized():
                 self._watchdog.heard()
                 self._sizings.answered(message)
+            case AdapterLoaded():
+                self.adapters.answered(message)
             case Ready():
                 self._on_ready(message.facts)
             case LoadFailed():
@@ -455,8 +471,10 @@ class WorkerSupervisor:
         self._watchdog.restart(self._clock.monotonic())
         if self._background_divisor > 1:
             self._process.send(SetBackgroundRate(self._background_divisor))
-        for job_id in self._jobs.job_ids():
-            self._process.send(Submit(self._jobs.to_send(job_id)))
+        loads, unloads = self.adapters.for_new_worker(self._jobs.adapters())
+        jobs = [Submit(self._jobs.to_send(job_id)) for job_id in self._jobs.job_ids()]
+        for message in (*loads, *jobs, *unloads):
+            self._process.send(message)
         self._settle_first_ready(None)
 
     def _forgotten(self, request_id: int) -> None:

@@ -1,0 +1,91 @@
+"""Which LoRA adapters the worker has, or is to have again after it was lost. Used in the daemon; no I/O."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from superfluid.errors import AdapterNotFoundError, AdapterRefusedError, ModelLoadingError, SuperfluidError
+from superfluid.worker.protocol import AdapterLoaded, LoadAdapter, ToWorker, UnloadAdapter
+
+
+@dataclass(slots=True)
+class _Entry:
+    path: str
+    answer: "asyncio.Future[None]"
+    fingerprint: str = ""
+    is_loading: bool = True
+    is_unloaded: bool = False
+
+
+class AdapterBook:
+    """``sessions.adapters.AdapterBackend``. ``send`` is false if there is no worker that serves.
+
+    ``on_lost`` is called when an adapter that was loaded is not any more, with its number and the reason.
+    """
+
+    def __init__(self, send: Callable[[ToWorker], bool]) -> None:
+        self._send = send
+        self.on_lost: Callable[[int, SuperfluidError], None] = lambda _adapter, _error: None
+        self._entries: dict[int, _Entry] = {}
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether an answer of the worker is outstanding: it is silent until then."""
+        return any(entry.is_loading for entry in self._entries.values())
+
+    def can_use(self, adapter: int) -> bool:
+        """Whether a new job may have it. 0 is the model alone."""
+        entry = self._entries.get(adapter)
+        return adapter == 0 or (entry is not None and not entry.is_unloaded)
+
+    async def load_adapter(self, adapter: int, path: str) -> None:
+        assert adapter not in self._entries, "adapter numbers are used once"
+        if not self._send(LoadAdapter(adapter, path)):
+            raise ModelLoadingError("The model's process is not ready; try again in a moment.")
+        entry = self._entries[adapter] = _Entry(path, asyncio.get_running_loop().create_future())
+        await asyncio.shield(entry.answer)
+
+    def unload_adapter(self, adapter: int) -> None:
+        if adapter in self._entries:
+            self._entries[adapter].is_unloaded = True
+        self._send(UnloadAdapter(adapter))
+
+    def answered(self, message: AdapterLoaded) -> None:
+        """Answers that nobody waits for are ignored."""
+        entry = self._entries.get(message.adapter)
+        if entry is None:
+            return
+        if message.code:
+            self._drop(message.adapter, AdapterRefusedError(message.message, param="path"))
+            return
+        entry.is_loading = False
+        entry.fingerprint = message.fingerprint
+        if not entry.answer.done():
+            entry.answer.set_result(None)
+
+    def worker_lost(self) -> None:
+        """What was being loaded is taken for the cause, and never loaded again."""
+        for adapter in [adapter for adapter, entry in self._entries.items() if entry.is_loading]:
+            path = self._entries[adapter].path
+            self._drop(adapter, AdapterRefusedError(f"the model's process died while it loaded {path}", param="path"))
+
+    def for_new_worker(self, wanted: Collection[int]) -> tuple[list[LoadAdapter], list[UnloadAdapter]]:
+        """What a new worker is to load before it gets its jobs, and to unload behind them. Of the unloaded ones only
+        those are loaded that jobs still have, which are ``wanted``."""
+        for adapter in [key for key, entry in self._entries.items() if entry.is_unloaded and key not in wanted]:
+            del self._entries[adapter]
+        for entry in self._entries.values():
+            entry.is_loading = True
+        loads = [LoadAdapter(adapter, entry.path, entry.fingerprint) for adapter, entry in self._entries.items()]
+        return loads, [UnloadAdapter(adapter) for adapter, entry in self._entries.items() if entry.is_unloaded]
+
+    def _drop(self, adapter: int, error: SuperfluidError) -> None:
+        entry = self._entries.pop(adapter)
+        if not entry.answer.done():
+            entry.answer.set_exception(error)
+        else:
+            self.on_lost(adapter, error)
+
+
+def not_loaded_error() -> AdapterNotFoundError:
+    return AdapterNotFoundError("the adapter is not loaded any more", param="model")
