@@ -473,7 +473,8 @@ class WorkerSupervisor:
             self._process.send(SetBackgroundRate(self._background_divisor))
         loads, unloads = self.adapters.for_new_worker(self._jobs.adapters())
         jobs = [Submit(self._jobs.to_send(job_id)) for job_id in self._jobs.job_ids()]
-        for message in (*loads, *jobs, *unloads):
+        messages: list[ToWorker] = [*loads, *jobs, *unloads]
+        for message in messages:
             self._process.send(message)
         self._settle_first_ready(None)
 
