@@ -307,6 +307,15 @@ def test_load_unknown_architecture_is_no_fault_of_the_file(tiny_path: Path, tmp_
         _open(path)
 
 
+def test_aborted_step_is_no_error_in_the_log(exact: LlamaEngine, caplog: pytest.LogCaptureFixture) -> None:
+    exact.clear(0)
+    exact.abort()
+    with caplog.at_level(logging.DEBUG):
+        assert exact.step([row(0, 0, prompt(100))]).completed == (0,)
+    exact.resume()
+    assert caplog.records == []
+
+
 def test_engine_log_is_dropped_unless_kept(tiny_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     _open(tiny_path, lanes=1).close()

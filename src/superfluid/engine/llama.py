@@ -101,6 +101,7 @@ class LlamaEngine:
             self._lanes = options.lanes
             self._can_truncate = self._model.has_plain_attention
             self._abort_flag = ctypes.create_string_buffer(2)
+            self._log.is_failure_expected = lambda: bool(self._abort_flag.value)
             if options.projector is not None:
                 self._projector = self._try_projector(options.projector, options, is_on_gpu=gpu_layers != 0)
             self._context = self._open_context(options, is_on_gpu=gpu_layers != 0)
@@ -146,6 +147,7 @@ class LlamaEngine:
         outputs = self._batch.fill(rows)
         code = self._binding.llama_decode(self._context, self._batch.batch)
         if code == _ABORTED:
+            self._log.forget_errors()
             return self._after_abort(rows)
         if code != 0:
             self._fail([row.lane for row in rows], code)

@@ -19,9 +19,13 @@ _installed: list[Any] = []
 
 
 class LlamaLog:
-    """Receives the log of one library. ``is_kept`` hands all of it on; otherwise only errors are."""
+    """Receives the log of one library. ``is_kept`` hands all of it on; otherwise only errors are.
+
+    While ``is_failure_expected`` its errors are no news: an aborted step is one to llama.cpp.
+    """
 
     def __init__(self, binding: Any, *, is_kept: bool) -> None:
+        self.is_failure_expected: Callable[[], bool] = lambda: False
         self._logger = logging.getLogger(LOGGER_NAME)
         self._is_kept = is_kept
         self._errors: deque[str] = deque(maxlen=16)
@@ -55,7 +59,7 @@ class LlamaLog:
         buffer = _STATE_BUFFER.search(text)
         if buffer is not None:
             self._state_mebibytes += float(buffer[1])
-        if not self._is_kept and self._level < _ERROR:
+        if not self._is_kept and (self._level < _ERROR or self.is_failure_expected()):
             return
         self._line += text.decode(errors="replace")
         if not self._line.endswith("\n"):
