@@ -177,7 +177,7 @@ class TickLoop:
                 self._scheduler.pins.forget(message.sessions)
                 self._parking.forget(message)
             case SetPin(session, deadline_unix_ms):
-                self._scheduler.pins.set_session(session, deadline_unix_ms / 1000, self._clock.unix())
+                self._memory.pin(session, deadline_unix_ms / 1000)
             case LoadAdapter():
                 self._send(self._adapters.load(message))
             case UnloadAdapter(adapter):

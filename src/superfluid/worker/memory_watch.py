@@ -56,6 +56,11 @@ class MemoryWatch:
         if self._debug is not None and look is not None:
             self._debug(pressure_line(look))
 
+    def pin(self, session: int, deadline_unix: float) -> None:
+        """Somebody pins a session, or lets it go (0), beside its jobs; monitors are to see it."""
+        self._scheduler.pins.set_session(session, deadline_unix, self._clock.unix())
+        self._has_changed = True
+
     def take_changes(self) -> bool:
         """Whether there is something to tell, beside what plans do. Once."""
         has_changed, self._has_changed = self._has_changed, False
