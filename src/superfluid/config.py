@@ -106,20 +106,50 @@ class CompletionConfig(Struct, frozen=True, kw_only=True):
 
 
 class HttpQosConfig(Struct, frozen=True, kw_only=True):
-    """The scheduling class of requests that name none, and whether a header may name one."""
+    """The scheduling class of requests that name none, and whether a header may name one, ``best`` or worse."""
 
     default: QosClass = QosClass.AGENT
     has_headers: bool = True
     allows_batch_invariant: bool = False
+    best: QosClass = QosClass.INTERACTIVE
+
+
+class PolicyKey(Struct, frozen=True, kw_only=True):
+    """A key of the key policy and what its holder may do.
+
+    ``name`` is of letters, digits, ``.``, ``_`` and ``-``, and shown in metrics and the log. ``qos`` is the class of
+    requests that name none, ``max_qos`` the best that may be named. ``rate_limit_rpm`` (requests a minute) and
+    ``max_concurrent`` (requests in flight): 0 is without limit. ``variable`` is where the secret came from.
+    """
+
+    name: str
+    secret: Secret
+    qos: QosClass = QosClass.AGENT
+    max_qos: QosClass = QosClass.AGENT
+    allows_batch_invariant: bool = False
+    is_admin: bool = False
+    rate_limit_rpm: int = 0
+    max_concurrent: int = 0
+    variable: str | None = None
 
 
 class HttpConfig(Struct, frozen=True, kw_only=True):
+    """``key_policy`` holds no key twice. ``rate_limit_rpm`` is for each address, in requests a minute; 0 is without
+    limit."""
+
     host: str = DEFAULT_HTTP_HOST
     port: int = DEFAULT_HTTP_PORT
     api_key: Secret | None = None
     max_body_bytes: int = MAX_BODY_BYTES
     keepalive_seconds: float = 15.0
     qos: HttpQosConfig = HttpQosConfig()
+    key_policy: tuple[PolicyKey, ...] = ()
+    rate_limit_rpm: int = 0
+
+    @property
+    def has_key(self) -> bool:
+        """Whether clients must send one."""
+        return self.api_key is not None or bool(self.key_policy)
 
 
 class SessionsConfig(Struct, frozen=True, kw_only=True):

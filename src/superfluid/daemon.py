@@ -10,7 +10,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -223,7 +223,7 @@ class _Daemon:
         )
         supervisor = WorkerSupervisor(
             settings,
-            environment=os.environ,
+            environment=_without(os.environ, {key.variable for key in config.http.key_policy}),
             log_filter=config.log.filter,
             timeout_seconds=config.model.worker_timeout_seconds,
             on_log=self._on_worker_log,
@@ -298,7 +298,7 @@ class _Daemon:
             service,
             host=host,
             port=port,
-            has_key=config.http.api_key is not None,
+            has_key=config.http.has_key,
             session_lines=[] if self._sessions is None else self._sessions.banner_lines(),
         )
         if config.has_monitor:
@@ -420,6 +420,11 @@ class _Daemon:
 
     def _statistics(self) -> ModelStatistics:
         return no_statistics() if self._supervisor is None else self._supervisor.statistics()
+
+
+def _without(environment: Mapping[str, str], names: Set[str | None]) -> dict[str, str]:
+    """A worker needs no client's key."""
+    return {name: value for name, value in environment.items() if name not in names}
 
 
 def _collect_rarely() -> None:

@@ -5,12 +5,12 @@ Each leaf has a stable ``code``. ``http/errors.py`` maps every leaf to a status 
     SuperfluidError
     ├── CallerError              the request must change
     │   ├── InvalidRequestError, InvalidValueError, UnsupportedParameterError, UnsupportedInputError
-    │   ├── CompletionRateLimitedError   (or wait)
+    │   ├── CompletionRateLimitedError, RateLimitedError, ConcurrencyLimitedError   (or wait)
     │   ├── FimUnsupportedError
     │   ├── ContextLengthExceededError, TemplateRefusedError
     │   ├── AdapterRefusedError, AdapterNotFoundError
     │   ├── ModelNotFoundError, RouteNotFoundError, MethodNotAllowedError, PayloadTooLargeError
-    │   ├── InvalidApiKeyError, OriginRefusedError, PermissionRefusedError
+    │   ├── InvalidApiKeyError, OriginRefusedError, PermissionRefusedError, AdminRequiredError
     │   ├── SessionNotFoundError, SessionBusyError, SessionRefusedError
     │   ├── RequestRefusedError      a client's view: the server answered no
     │   └── UsageError           a flag or a setting (exit code 2)
@@ -79,6 +79,24 @@ class CompletionRateLimitedError(CallerError):
         self.retry_after_ms = retry_after_ms
 
 
+class RateLimitedError(CallerError):
+    """A key or an address asks more often than the operator allows. ``retry_after_ms`` is at least 1."""
+
+    code = "rate_limit_exceeded"
+    is_retryable = True
+
+    def __init__(self, message: str, *, retry_after_ms: int) -> None:
+        super().__init__(message)
+        self.retry_after_ms = retry_after_ms
+
+
+class ConcurrencyLimitedError(CallerError):
+    """A key has as many requests in flight as the operator allows it."""
+
+    code = "concurrency_limit_exceeded"
+    is_retryable = True
+
+
 class ContextLengthExceededError(CallerError):
     code = "context_length_exceeded"
 
@@ -135,6 +153,12 @@ class PermissionRefusedError(CallerError):
     """The operator has not allowed this to this caller."""
 
     code = "permission_refused"
+
+
+class AdminRequiredError(CallerError):
+    """The key may not use what changes the server for everybody."""
+
+    code = "admin_required"
 
 
 class UsageError(CallerError):

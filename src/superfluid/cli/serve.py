@@ -9,6 +9,7 @@ import click
 
 from superfluid.cli.commands import Command, say_note
 from superfluid.cli.environment import variables_help
+from superfluid.cli.key_policy import read_key_policy
 from superfluid.cli.serve_flags import CONTINUOUS_BATCHING, serve_parameters
 from superfluid.cli.serve_settings import ServeFlags, Terminal, build_serve_config
 
@@ -41,8 +42,14 @@ def _serve(**values: Any) -> int:
     from superfluid.engine_settings import usable_cores
 
     terminal = Terminal(sys.stdin.isatty() and sys.stdout.isatty(), importlib.util.find_spec("textual") is not None)
+    flags = ServeFlags(**values)
     config = build_serve_config(
-        ServeFlags(**values), os.environ, cores=usable_cores(), note=say_note, terminal=terminal
+        flags,
+        os.environ,
+        cores=usable_cores(),
+        note=say_note,
+        terminal=terminal,
+        key_policy=None if flags.key_policy is None else read_key_policy(flags.key_policy),
     )
 
     from superfluid.daemon import serve

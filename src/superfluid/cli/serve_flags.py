@@ -7,6 +7,7 @@ import click
 
 from superfluid.cli.commands import Flag, say_note
 from superfluid.cli.infill_flags import infill_flags
+from superfluid.cli.key_flags import key_flags
 from superfluid.cli.lora_flags import lora_flags
 from superfluid.cli.memory_flags import pressure_flags, window_flags
 from superfluid.cli.otlp_flags import otlp_flags
@@ -166,14 +167,7 @@ def _listening_flags() -> list[click.Parameter]:
             help="The port alone.",
             rule="0 to 65535; 0 takes a free one.",
         ),
-        Flag(
-            ["--api-key"],
-            panel=LISTENING,
-            metavar="KEY",
-            default_text="none",
-            help="The key that clients must send.",
-            rule="Not empty. Sent as `Authorization: Bearer KEY` or `X-Api-Key: KEY`.",
-        ),
+        *key_flags(LISTENING),
     ]
 
 

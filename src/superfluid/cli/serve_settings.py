@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from superfluid import config
+from superfluid.cli.key_policy import MAX_REQUESTS_PER_MINUTE, parse_key_policy
 from superfluid.cli.lora_settings import lora_settings
 from superfluid.cli.memory_settings import context_window, kv_bits, memory_rules
 from superfluid.cli.otlp_settings import otlp_config
@@ -74,6 +75,8 @@ class ServeFlags:
     host: str | None = None
     port: int | None = None
     api_key: str | None = None
+    key_policy: Path | None = None
+    rate_limit_rpm: int = 0
     max_context: str | None = None
     max_batch: int | None = None
     max_tokens: int | None = None
@@ -153,11 +156,12 @@ def build_serve_config(
     cores: int,
     note: Callable[[str], None],
     terminal: Terminal = NO_TERMINAL,
+    key_policy: bytes | None = None,
 ) -> ServeConfig:
     """The configuration of a server. Raises UsageError naming the flag or variable that is wrong.
 
     ``cores`` bounds ``--threads``. ``note`` is told what was taken differently from how it was written. ``terminal`` is
-    what the monitor could be drawn on.
+    what the monitor could be drawn on. ``key_policy`` is what the file of that flag holds.
     """
     require_at_least("--drain-timeout", flags.drain_timeout, 0)
     home = config.home_directory(environment)
@@ -166,7 +170,7 @@ def build_serve_config(
         sessions=_sessions_config(flags, home, environment),
         model=_model_config(flags, environment, cores, note),
         generation=_generation_config(flags),
-        http=_http_config(flags),
+        http=_http_config(flags, environment, key_policy),
         log=LogConfig(filter=flags.log_filter, directory=flags.log_directory, file=flags.log_file),
         drain_timeout_seconds=flags.drain_timeout,
         hub=config.hub_settings(environment),
@@ -332,7 +336,7 @@ def _completion_config(flags: ServeFlags) -> CompletionConfig:
     )
 
 
-def _http_config(flags: ServeFlags) -> HttpConfig:
+def _http_config(flags: ServeFlags, environment: Mapping[str, str], key_policy: bytes | None) -> HttpConfig:
     host, port = flags.host, flags.port
     flag = "--port"
     if flags.http is not None:
@@ -345,11 +349,15 @@ def _http_config(flags: ServeFlags) -> HttpConfig:
     if flags.api_key is not None and not flags.api_key.strip():
         # Most likely an unset variable in a script: serving without a key would be the worst answer.
         raise UsageError("--api-key must not be empty; leave the flag out to serve without a key", param="--api-key")
+    require_range("--rate-limit", flags.rate_limit_rpm, 0, MAX_REQUESTS_PER_MINUTE)
+    api_key = None if flags.api_key is None else Secret(flags.api_key)
     return HttpConfig(
         host=DEFAULT_HTTP_HOST if host is None else host,
         port=DEFAULT_HTTP_PORT if port is None else port,
-        api_key=None if flags.api_key is None else Secret(flags.api_key),
+        api_key=api_key,
         qos=http_qos(flags),
+        key_policy=() if key_policy is None else parse_key_policy(key_policy, environment, api_key),
+        rate_limit_rpm=flags.rate_limit_rpm,
     )
 
 

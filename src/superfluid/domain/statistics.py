@@ -1,5 +1,6 @@
 """What has been done so far, as records that metrics and monitors read. Content-free."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -137,6 +138,15 @@ class SpanCounts(Struct, frozen=True):
     @property
     def dropped(self) -> int:
         return self.queue_full + self.export_failed + self.rejected
+
+
+class KeyStatistics(Struct, frozen=True, kw_only=True):
+    """What a key of the key policy has asked for since the start. ``rejected`` has every reason, in a fixed order."""
+
+    name: str
+    requests_total: int
+    rejected: Mapping[str, int]
+    in_flight: int
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """The ASGI application: the layers every request passes, and the route table. Runs in the daemon.
 
-Layers, outermost first: browser guard, API key, route, body limit (in the generating routes), handler. Plain ASGI all
-the way, so that nothing buffers a stream.
+Layers, outermost first: browser guard, admission (key, its policy, the address's rate), route, body limit (in the
+generating routes), handler. Plain ASGI all the way, so that nothing buffers a stream.
 """
 
 import asyncio
@@ -16,10 +16,11 @@ from superfluid.clock import Clock, SystemClock
 from superfluid.config import HttpConfig
 from superfluid.domain.statistics import ModelStatistics
 from superfluid.errors import InternalFaultError, ShuttingDownError, SuperfluidError
+from superfluid.http.admission import Admission
 from superfluid.http.dialect import Dialect
 from superfluid.http.errors import openai_error_body
 from superfluid.http.generation import GenerationContext, GenerationEndpoint, RecordGeneration
-from superfluid.http.guards import Authenticator, BrowserGuard
+from superfluid.http.guards import BrowserGuard
 from superfluid.http.lora import LoraPages
 from superfluid.http.openai import ChatDialect
 from superfluid.http.openai_completions import CompletionsDialect
@@ -32,7 +33,6 @@ from superfluid.sessions.metering import CompletionMeter
 
 logger = logging.getLogger("superfluid_daemon")
 
-OPEN_PATHS = frozenset({"/health"})
 GENERATING_ROUTES: Mapping[str, Dialect] = {
     "/v1/chat/completions": ChatDialect(),
     "/v1/completions": CompletionsDialect(),
@@ -71,15 +71,13 @@ def create_app(
     )
     guard = BrowserGuard(
         config.host,
-        has_key=config.api_key is not None,
+        has_key=config.has_key,
         hostname=socket.gethostname() if hostname is None else hostname,
     )
     status = StatusSource(statistics, session_of, config.max_body_bytes)
-    return Application(
-        _router(Pages(models, metrics, status, clock, adapters), context, adapters),
-        guard,
-        Authenticator(config.api_key),
-    )
+    admission = Admission(config, clock.monotonic)
+    pages = Pages(models, metrics, status, clock, adapters, admission.visible_statistics)
+    return Application(_router(pages, context, adapters), guard, admission)
 
 
 def _router(pages: Pages, context: GenerationContext, adapters: AdapterDirectory | None) -> Router:
@@ -108,10 +106,10 @@ def _router(pages: Pages, context: GenerationContext, adapters: AdapterDirectory
 class Application:
     """The layers around the router, and the place where an unforeseen failure becomes an answer."""
 
-    def __init__(self, router: Router, guard: BrowserGuard, authenticator: Authenticator) -> None:
+    def __init__(self, router: Router, guard: BrowserGuard, admission: Admission) -> None:
         self._router = router
         self._guard = guard
-        self._authenticator = authenticator
+        self._admission = admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -120,9 +118,8 @@ class Application:
         response = _WatchedSend(send)
         try:
             self._guard.check(scope)
-            if scope["path"] not in OPEN_PATHS:
-                self._authenticator.check(scope)
-            await self._router(scope, receive, response)
+            with self._admission.admitted(scope):
+                await self._router(scope, receive, response)
         except asyncio.CancelledError:
             # Only the server cancels a request, when the time to drain is up: this is the request's end, not an error.
             if not response.has_started:

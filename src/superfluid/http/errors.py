@@ -34,6 +34,8 @@ ERROR_ROWS: Mapping[type[errors.SuperfluidError], ErrorRow] = {
     errors.UnsupportedInputError: _caller("unsupported_input"),
     errors.FimUnsupportedError: _caller("fim_unsupported"),
     errors.CompletionRateLimitedError: _caller("completion_rate_limited", 429),
+    errors.RateLimitedError: ErrorRow(429, "rate_limit_error", "rate_limit_exceeded"),
+    errors.ConcurrencyLimitedError: ErrorRow(429, "rate_limit_error", "concurrency_limit_exceeded"),
     errors.ContextLengthExceededError: _caller("context_length_exceeded"),
     errors.TemplateRefusedError: _caller(),
     errors.ModelNotFoundError: _caller("model_not_found", 404),
@@ -46,6 +48,7 @@ ERROR_ROWS: Mapping[type[errors.SuperfluidError], ErrorRow] = {
     errors.InvalidApiKeyError: ErrorRow(401, "authentication_error", "invalid_api_key"),
     errors.OriginRefusedError: ErrorRow(403, "permission_error", "origin_refused"),
     errors.PermissionRefusedError: ErrorRow(403, "permission_error", "permission_refused"),
+    errors.AdminRequiredError: ErrorRow(403, "permission_error", "admin_required"),
     errors.SessionNotFoundError: _caller(),
     errors.SessionBusyError: _caller(),
     errors.SessionRefusedError: _caller(),
@@ -84,7 +87,7 @@ def retry_headers(error: errors.SuperfluidError) -> list[tuple[bytes, bytes]]:
     if not error.is_retryable:
         return []
     seconds = RETRY_AFTER_SECONDS
-    if isinstance(error, errors.CompletionRateLimitedError):
+    if isinstance(error, errors.CompletionRateLimitedError | errors.RateLimitedError):
         seconds = math.ceil(error.retry_after_ms / 1000)
     return [(b"retry-after", b"%d" % seconds)]
 

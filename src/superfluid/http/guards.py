@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import ipaddress
+from collections.abc import Mapping
 
 from starlette.types import Scope
 
@@ -43,15 +44,22 @@ class BrowserGuard:
 
 
 class Authenticator:
-    """Compares credentials as SHA-256 digests in constant time. Without a key everybody passes."""
+    """Compares credentials as SHA-256 digests in constant time. Without any key everybody passes.
 
-    def __init__(self, api_key: Secret | None) -> None:
-        self._digest = None if api_key is None else _digest(api_key.reveal().encode())
+    ``named_keys`` are those of the key policy, which ``api_key`` stands beside.
+    """
 
-    def check(self, scope: Scope) -> None:
-        """Raises InvalidApiKeyError unless ``Authorization: Bearer`` or ``X-Api-Key`` carries the key."""
-        if self._digest is None:
-            return
+    def __init__(self, api_key: Secret | None, named_keys: Mapping[str, Secret] | None = None) -> None:
+        named = [(name, _digest(key.reveal().encode())) for name, key in (named_keys or {}).items()]
+        self._digests: list[tuple[str | None, bytes]] = [*named]
+        if api_key is not None:
+            self._digests.append((None, _digest(api_key.reveal().encode())))
+
+    def check(self, scope: Scope) -> str | None:
+        """The name of the key that ``Authorization: Bearer`` or ``X-Api-Key`` carries, ``None`` for the global one and
+        where there is none. Raises InvalidApiKeyError."""
+        if not self._digests:
+            return None
         presented = [value.strip() for value in header_values(scope, b"x-api-key")]
         for value in header_values(scope, b"authorization"):
             scheme, _, credential = value.strip().partition(b" ")
@@ -59,8 +67,12 @@ class Authenticator:
                 presented.append(credential.strip())
         if not presented:
             raise InvalidApiKeyError("this server needs an API key: send it as 'Authorization: Bearer KEY'")
-        if not any(hmac.compare_digest(_digest(value), self._digest) for value in presented):
-            raise InvalidApiKeyError("the API key is not the one of this server")
+        # All pairs, whatever is found: how long it takes must not tell which key was nearly hit.
+        digests = [_digest(value) for value in presented]
+        found = [name for name, known in self._digests for digest in digests if hmac.compare_digest(digest, known)]
+        if not found:
+            raise InvalidApiKeyError("the API key is none of this server's")
+        return found[0]
 
 
 def is_loopback(host: str) -> bool:

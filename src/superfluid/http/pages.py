@@ -1,6 +1,6 @@
 """The pages that generate nothing: health, metrics, models, the root. Runs in the daemon; touches no engine."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -9,14 +9,17 @@ from msgspec import Struct
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from superfluid.clock import Clock
-from superfluid.domain.statistics import ModelStatistics
+from superfluid.domain.statistics import KeyStatistics, ModelStatistics
 from superfluid.errors import MethodNotAllowedError, ModelLoadingError, RouteNotFoundError, RouteRetiredError
 from superfluid.http.errors import RETRY_AFTER_SECONDS, openai_error_body
+from superfluid.http.key_metrics import key_rows
 from superfluid.http.responses import TEXT, Header, send_error, send_response
 from superfluid.http.status import SessionOf, props_page, slots_entry
 from superfluid.sessions.interface import AdapterDirectory, ModelDirectory, ServedModel
 
 MetricsPage = Callable[[], tuple[bytes, str]]
+KeyStatisticsOf = Callable[[Scope], Sequence[KeyStatistics]]
+"""What the asker may see of the policy's keys."""
 
 
 class StatusSource(Struct, frozen=True):
@@ -55,12 +58,14 @@ class Pages:
         status: StatusSource,
         clock: Clock,
         adapters: AdapterDirectory | None = None,
+        key_statistics: KeyStatisticsOf = lambda _: (),
     ) -> None:
         self._models = models
         self._adapters = adapters
         self._metrics = metrics
         self._status = status
         self._clock = clock
+        self._key_statistics = key_statistics
 
     async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
         """503 until the default model can answer. Needs no key."""
@@ -76,7 +81,7 @@ class Pages:
 
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         body, content_type = self._metrics()
-        await send_response(send, 200, body, content_type.encode("latin-1"))
+        await send_response(send, 200, body + key_rows(self._key_statistics(scope)), content_type.encode("latin-1"))
 
     async def slots(self, scope: Scope, receive: Receive, send: Send) -> None:
         models = self._models.list_models()

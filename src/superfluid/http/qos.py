@@ -7,6 +7,7 @@ from superfluid.config import HttpQosConfig
 from superfluid.domain.request import GenerationRequest, QosClass
 from superfluid.domain.scheduling import CLASS_NAMES, parse_class
 from superfluid.errors import InvalidValueError, PermissionRefusedError
+from superfluid.http.key_policy import holder_of
 from superfluid.http.responses import header_values
 
 CLASS_HEADER = "x-superfluid-qos"
@@ -25,10 +26,24 @@ class RequestedQos(msgspec.Struct, frozen=True):
 
 
 def requested_qos(scope: Scope, config: HttpQosConfig) -> RequestedQos:
-    """Raises InvalidValueError for a header that means nothing, PermissionRefusedError for what is not allowed."""
+    """Raises InvalidValueError for a header that means nothing, PermissionRefusedError for what is not allowed.
+
+    A key of the policy has rules of its own, which ``config`` yields to.
+    """
+    holder = holder_of(scope)
+    if holder is None:
+        return _granted_qos(scope, config)
+    try:
+        return _granted_qos(scope, holder.qos)
+    except PermissionRefusedError:
+        holder.note_refusal("qos")
+        raise
+
+
+def _granted_qos(scope: Scope, config: HttpQosConfig) -> RequestedQos:
     if not config.has_headers:
         return RequestedQos(config.default, is_batch_invariant=False)
-    return RequestedQos(_class(scope, config.default), is_batch_invariant=_is_batch_invariant(scope, config))
+    return RequestedQos(_class(scope, config), is_batch_invariant=_is_batch_invariant(scope, config))
 
 
 def with_checked_headers(page: ASGIApp, config: HttpQosConfig) -> ASGIApp:
@@ -42,13 +57,15 @@ def with_checked_headers(page: ASGIApp, config: HttpQosConfig) -> ASGIApp:
     return endpoint
 
 
-def _class(scope: Scope, default: QosClass) -> QosClass:
+def _class(scope: Scope, config: HttpQosConfig) -> QosClass:
     text = _header(scope, CLASS_HEADER)
     if text is None:
-        return default
+        return config.default
     qos = parse_class(text)
     if qos is None:
         raise InvalidValueError(f"{CLASS_HEADER} must be one of {', '.join(CLASS_NAMES)}", param=CLASS_HEADER)
+    if qos < config.best:
+        raise PermissionRefusedError(f"this key may ask for {CLASS_NAMES[config.best]} at best", param=CLASS_HEADER)
     return qos
 
 
