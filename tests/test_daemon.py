@@ -305,3 +305,55 @@ def _post(daemon: HttpDaemon, body: dict[str, Any]) -> dict[str, Any]:
 def _text(answer: dict[str, Any]) -> str:
     text: str = answer["choices"][0]["message"]["content"]
     return text
+
+
+# ---- keys
+
+
+def _with_key(daemon: HttpDaemon, path: str, key: str, body: Any = None) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=10)
+    try:
+        data = None if body is None else json.dumps(body)
+        connection.request("GET" if body is None else "POST", path, data, {"X-Api-Key": key})
+        with connection.getresponse() as response:
+            return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
+def test_daemon_with_a_key_policy_holds_each_key_to_its_own(tmp_path: Path) -> None:
+    policy = tmp_path / "keys.json"
+    keys = [{"name": "night", "key_env": "NIGHT", "rate_limit_rpm": 2}, {"name": "ops", "key": "ops-1", "admin": True}]
+    policy.write_text(json.dumps({"keys": keys}))
+    options = ("--runtime", "fake", "--key-policy", str(policy), "--log-filter", "debug")
+    with HttpDaemon(tmp_path, *options, environment={"NIGHT": "owl-1"}) as daemon:
+        assert daemon.get("/v1/models")[0] == 401
+        status, answer = _with_key(daemon, CHAT, "owl-1", daemon.chat_body("hi", max_tokens=2))
+        assert (status, json.loads(answer)["usage"]["completion_tokens"]) == (200, 2)
+        assert [_with_key(daemon, "/v1/models", "owl-1")[0] for _ in range(2)] == [200, 429]
+        own, everything = (_with_key(daemon, "/metrics", key)[1] for key in ("owl-1", "ops-1"))
+        wait_until(lambda: "key policy refused a request" in daemon.log)
+        assert 'superfluid_key_rejected_total{key="night",reason="rate_limit"} 1\n' in own
+        assert 'key="ops"' not in own
+        assert 'superfluid_key_requests_total{key="ops"} 0\n' in everything
+        assert "owl-1" not in daemon.log
+
+
+@on_linux
+def test_worker_is_started_without_the_variables_of_the_policy(tmp_path: Path) -> None:
+    policy = tmp_path / "keys.json"
+    policy.write_text('{"keys": [{"name": "night", "key_env": "NIGHT"}]}')
+    environment = {"NIGHT": "owl-1", "PLAIN": "kept"}
+    with HttpDaemon(tmp_path, "--runtime", "fake", "--key-policy", str(policy), environment=environment) as daemon:
+        worker = Path(f"/proc/{daemon.worker_pid()}/environ").read_bytes()
+    assert b"PLAIN=kept" in worker
+    assert b"owl-1" not in worker
+
+
+def test_daemon_with_a_wrong_key_policy_exits_with_2_and_shows_no_secret(tmp_path: Path) -> None:
+    policy = tmp_path / "keys.json"
+    policy.write_text('{"keys": [{"name": "night", "key": "owl-1", "klass": "agent"}]}')
+    result = run_superfluid("serve", "--runtime", "fake", "--key-policy", str(policy), home=tmp_path)
+    assert result.returncode == 2
+    assert "keys[0] has a field that there is none of" in result.stderr
+    assert "owl-1" not in result.stderr
