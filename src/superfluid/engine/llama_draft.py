@@ -17,6 +17,8 @@ def open_draft(target: LlamaEngine, target_path: Path, path: Path, options: Llam
         window_tokens=target.facts.window_tokens,
         projector=None,
         evaluation_callback=None,
+        is_window_fitted=False,
+        kv_bits=0,
     )
     try:
         draft = LlamaEngine(path, options)
