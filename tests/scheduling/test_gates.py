@@ -98,15 +98,15 @@ def test_gate_one_bad_draft_among_good_ones_does_not_close_it() -> None:
         assert gate.is_open
 
 
-def test_gate_a_probe_that_loses_two_steps_ends_at_once_and_a_later_one_with_one() -> None:
+def test_gate_a_probe_that_loses_a_step_ends_at_once_and_a_later_one_with_half() -> None:
     gate = ThroughputGate(_RULES)
-    gate.observe(2, 2.9, 1.0, 1.0)
+    gate.observe(2, 1.9, 1.0, 1.0)
     assert gate.is_open
     gate.observe(2, 1.2, 1.0, 1.0)
     assert not gate.is_open
     for _ in range(8):
         gate.observe_plain()
-    gate.observe(2, 2.1, 1.0, 1.0)
+    gate.observe(2, 1.6, 1.0, 1.0)
     assert not gate.is_open
 
 

@@ -8,8 +8,8 @@ from superfluid.domain.speculation import MAX_DRAFT_TOKENS, SpeculationRules
 FAILURES_TO_END: Final = 2
 KEEP_OF_OLD: Final = 0.75
 """What earlier drafts weigh, from one judgement to the next: a single bad one among good ones is no reason to stop."""
-FIRST_PATIENCE_STEPS: Final = 2.0
-PATIENCE_STEPS: Final = 1.0
+FIRST_PATIENCE_STEPS: Final = 1.0
+PATIENCE_STEPS: Final = 0.5
 """A probe that has lost this many plain steps is over: text that copies nothing shows it with its first drafts."""
 
 
