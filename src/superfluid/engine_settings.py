@@ -37,6 +37,7 @@ def engine_settings(
         window_tokens=config.window_tokens,
         max_queue=config.max_queue,
         threads=config.threads,
+        adapts_threads=config.adapts_threads,
         gpu_layers=config.gpu_layers,
         flash_attention=config.flash_attention,
         host_cache_bytes=automatic_host_cache_bytes() if host_cache is None else host_cache,

@@ -118,6 +118,14 @@ def _model_flags() -> list[click.Parameter]:
             rule="From 1 to the number of cores.",
         ),
         Flag(
+            ["--threads-adapt/--no-threads-adapt", "adapts_threads"],
+            panel=MODEL,
+            default=False,
+            default_text="off",
+            help="Decode with one thread fewer while another program takes a core.",
+            rule="Without effect with one thread. Replies are the same, bit for bit.",
+        ),
+        Flag(
             ["--gpu-layers"],
             panel=MODEL,
             type=int,

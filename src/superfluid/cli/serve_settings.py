@@ -82,6 +82,7 @@ class ServeFlags:
     max_tokens: int | None = None
     max_queue: int = 512
     threads: int | None = None
+    adapts_threads: bool = False
     gpu_layers: int = -1
     flash_attention: FlashAttention = "auto"
     host_cache_gb: str = "auto"
@@ -219,6 +220,7 @@ def _model_config(
         lanes=lanes,
         max_queue=flags.max_queue,
         threads=_threads(flags.threads, cores),
+        adapts_threads=flags.adapts_threads,
         gpu_layers=flags.gpu_layers,
         flash_attention=flags.flash_attention,
         host_cache_bytes=_host_cache_bytes(flags.host_cache_gb),

@@ -43,6 +43,7 @@ from superfluid.worker.protocol import (
     ToWorker,
     UnloadAdapter,
 )
+from superfluid.worker.threads import ThreadPolicy
 from superfluid.worker.ticks import TickReporter, TickTimes, tick_started
 
 TICKS_BETWEEN_RESTS: Final = 4096
@@ -91,6 +92,8 @@ class TickLoop:
                 speculation=settings.speculation,
             )
         )
+        self._engine = engine
+        self._threads = ThreadPolicy(facts.threads) if settings.adapts_threads else None
         self._adapters = WorkerAdapters(engine, self._scheduler.has_adapter)
         self._images = WorkerImages(engine, settings.media_directory, send)
         self._interruption = Interruption(engine, clock)
@@ -215,6 +218,8 @@ class TickLoop:
         result = self._scheduler.complete(plan, execution.outcome())
         times = TickTimes(begun_unix, begun, planned, self._clock.monotonic())
         self._reporter.completed(plan, execution, result, times)
+        if self._threads is not None and plan.decodes and not execution.drafted:
+            self._adapt_threads(self._threads, len(plan.decodes), execution.decode_seconds)
         if self._debug is not None and not plan.is_empty:
             self._debug(tick_line(plan, execution, times, self._scheduler))
         if self._is_traced and not plan.is_empty:
@@ -240,6 +245,12 @@ class TickLoop:
             (self._scheduler.sequence(job_id).job.session, covered, size_bytes)
             for job_id, covered, size_bytes in self._parking.restored(plan, execution)
         ]
+
+    def _adapt_threads(self, policy: ThreadPolicy, lanes: int, seconds: float) -> None:
+        before = policy.threads
+        if policy.observe(lanes, seconds) != before:
+            self._engine.set_threads(policy.threads)
+            _logger.debug("threads", extra={"fields": {"threads": policy.threads}})
 
     def _log_preemptions(self, plan: StepPlan) -> None:
         for preempted in plan.preemptions:

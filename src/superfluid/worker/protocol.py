@@ -63,6 +63,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     media_directory: str | None = None
     scheduling: SchedulingRules = SchedulingRules()
     kv_files: KvFileSettings | None = None
+    adapts_threads: bool = False
+    """Whether one thread fewer decodes while another process takes a core."""
     is_window_fitted: bool = False
     """Without ``window_tokens``: a window that cannot be fitted to the memory is an error."""
     kv_bits: int = 0
