@@ -102,9 +102,9 @@ def test_edit_and_retry_go_on_in_new_sessions(daemon: LiveDaemon, tmp_path: Path
         assert f"Now on session {second}; session {first} stays as it was." in terminal.output
         terminal.wait_for("2 › ", count=2)
         terminal.type("/retry\r")
-        terminal.wait_for("Rivers flow.", count=2)
-        third = newest_session(daemon)
         terminal.wait_for("2 › ", count=3)
+        third = newest_session(daemon)
+        assert f"Now on session {third}; session {second} stays as it was." in terminal.output
         terminal.type("/tree\r")
         terminal.wait_for(f"   └─ {third}")
         assert "<- here" in terminal.output
