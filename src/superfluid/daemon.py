@@ -25,6 +25,7 @@ from superfluid.domain.statistics import InfillCounters, ModelStatistics
 from superfluid.engine_settings import engine_settings, uses_fake_engine
 from superfluid.errors import CallerError, ModelLoadError, ModelLoadingError, ModelNotFoundError
 from superfluid.http.app import create_app
+from superfluid.http.guards import open_door_warning
 from superfluid.http.server import HttpServer, bind_listener, listener_address
 from superfluid.models.adapter_file import require_adapter
 from superfluid.models.progress import progress_for
@@ -153,6 +154,8 @@ class _Daemon:
             self._sessions = SessionStack(self._config.sessions, clock=SystemClock())
         self._telemetry = self._start_telemetry()
         host, port = listener_address(listener)
+        if (warning := open_door_warning(self._config.http.host, has_key=self._config.http.has_key)) is not None:
+            logger.warning(warning)
         self._server = HttpServer(app, listener, drain_timeout_seconds=self._config.drain_timeout_seconds)
         loop = asyncio.get_running_loop()
         for number in _DRAIN_SIGNALS:

@@ -4,7 +4,7 @@ import pytest
 
 from superfluid.config import Secret
 from superfluid.errors import InvalidApiKeyError, OriginRefusedError
-from superfluid.http.guards import Authenticator, BrowserGuard, authority_host
+from superfluid.http.guards import Authenticator, BrowserGuard, authority_host, open_door_warning
 
 Scope = dict[str, object]
 
@@ -136,3 +136,26 @@ def test_authenticator_without_the_key_refuses_and_never_shows_it(headers: dict[
 
 def test_authenticator_with_no_key_configured_lets_everybody_pass() -> None:
     Authenticator(None).check(_scope(authorization="Bearer whatever"))
+
+
+@pytest.mark.parametrize(
+    ("headers", "name"),
+    [
+        ({"authorization": "Bearer owl"}, "night"),
+        ({"x_api_key": "sesame"}, None),
+        ({"authorization": "Bearer sesame", "x_api_key": "owl"}, "night"),
+    ],
+)
+def test_authenticator_names_the_policys_key_which_counts_before_the_global_one(
+    headers: dict[str, str], name: str | None
+) -> None:
+    keys = {"day": Secret("lark"), "night": Secret("owl")}
+    assert Authenticator(Secret("sesame"), keys).check(_scope(**headers)) == name
+
+
+@pytest.mark.parametrize(
+    ("host", "has_key", "is_warned"),
+    [("0.0.0.0", False, True), ("0.0.0.0", True, False), ("127.0.0.1", False, False), ("[::1]", False, False)],
+)
+def test_listener_that_others_reach_without_a_key_is_warned_about(host: str, has_key: bool, is_warned: bool) -> None:
+    assert (open_door_warning(host, has_key=has_key) is not None) == is_warned

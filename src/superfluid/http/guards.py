@@ -85,6 +85,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def open_door_warning(listen_host: str, *, has_key: bool) -> str | None:
+    """What the operator should be told of a listener that others can reach and that asks nobody for a key."""
+    if has_key or is_loopback(listen_host.strip("[]").lower()):
+        return None
+    return f"no API key is asked for: whoever reaches {listen_host} can use this server"
+
+
 def authority_host(authority: str) -> str | None:
     """The host of ``host[:port]``, in lower case, without brackets and trailing dot; ``None`` if it is no authority."""
     text = authority.strip().lower()
