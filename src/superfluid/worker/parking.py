@@ -25,7 +25,7 @@ SETTLE_SECONDS: Final = 0.15
 """A turn that is answered within this time is not written: the next one is, and it holds all of this one."""
 BUSY_SHARE: Final = 0.01
 """The part of the time that parking may take from running jobs."""
-MOST_SAVED_UP_SECONDS: Final = 0.5
+MOST_SAVED_UP_SECONDS: Final = 0.1
 RETRY_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 3.0
 
