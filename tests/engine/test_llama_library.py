@@ -1,11 +1,13 @@
 """Another libllama: found, examined in a child process, taken or refused. Real libraries, no stand-ins for ctypes."""
 
 import ctypes
+import os
 import platform
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import llama_cpp.llama_cpp as binding
 import pytest
@@ -122,3 +124,23 @@ def test_params_problems_shifted_fields_are_noticed(shift: int) -> None:
         moved = content[shift:] + bytes(shift) if shift > 0 else bytes(-shift) + content[:shift]
         ctypes.memmove(ctypes.byref(params), moved, len(moved))
         assert problems(params) != []
+
+
+class _FakeBinding:
+    def __init__(self, library: Path, system: bytes = b"CPU : AVX2 = 1") -> None:
+        self._lib = SimpleNamespace(_name=str(library))
+        self.llama_print_system_info = lambda: system
+
+
+def test_identity_differs_with_any_library_file_and_with_the_processor(tmp_path: Path) -> None:
+    library = tmp_path / "libllama.so"
+    library.write_bytes(b"one")
+    (tmp_path / "libggml.so").write_bytes(b"two")
+    identities = [llama_library.library_identity(_FakeBinding(library))]
+    assert llama_library.library_identity(_FakeBinding(library)) == identities[0]
+    identities.append(llama_library.library_identity(_FakeBinding(library, b"CPU : AVX512 = 1")))
+    (tmp_path / "libggml.so").write_bytes(b"other")
+    identities.append(llama_library.library_identity(_FakeBinding(library)))
+    os.utime(library, (1, 1))
+    identities.append(llama_library.library_identity(_FakeBinding(library)))
+    assert len(set(identities)) == 4

@@ -20,7 +20,7 @@ def busy_front_end() -> FrontEnd:
         tick_wall_seconds=0.0123,
         queue_depth=(1, 0, 2, 0),
         lanes=(
-            LaneStatus(0, 5, "decode", QosClass.INTERACTIVE, 30, 31, 20, 16),
+            LaneStatus(0, 5, "decode", QosClass.INTERACTIVE, 30, 31, 20, 16, "disk"),
             LaneStatus(1, 6, "prefill", QosClass.BACKGROUND, 128, 1500, 1500, 0),
             LaneStatus(2, held_tokens=700),
         ),
@@ -63,6 +63,7 @@ async def test_slots_tells_each_lane_its_session_class_and_progress() -> None:
         "class": "interactive_chat",
         "prompt_tokens": 20,
         "warm_tokens": 16,
+        "warm_from": "disk",
         "generated_tokens": 11,
     }
     assert (prefilling["state"], prefilling["class"], prefilling["generated_tokens"]) == (

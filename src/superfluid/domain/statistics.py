@@ -24,7 +24,7 @@ class LaneStatus(Struct, frozen=True):
     """One lane. A free one (``job_id`` 0) still holds ``held_tokens`` of whoever was there last, for reuse.
 
     ``stream_tokens`` is the whole stream of its job, ``prompt_tokens`` of which are prompt; ``warm_tokens`` of that
-    came from a cache.
+    came from a cache, namely ``pool`` (a lane), ``memory`` or ``disk``.
     """
 
     lane: int
@@ -35,6 +35,7 @@ class LaneStatus(Struct, frozen=True):
     stream_tokens: int = 0
     prompt_tokens: int = 0
     warm_tokens: int = 0
+    warm_from: str = ""
 
 
 class TickStatus(Struct, frozen=True):

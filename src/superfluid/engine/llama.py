@@ -17,7 +17,7 @@ from superfluid.engine.adapters import LoraAdapters
 from superfluid.engine.interface import ImageRow, Logits, Row, StepResult
 from superfluid.engine.kv_memory import Room, Window, WindowWish, choose_window, require_kv_type, require_memory
 from superfluid.engine.llama_batch import BatchArrays, EmbeddingBatch
-from superfluid.engine.llama_library import load_binding
+from superfluid.engine.llama_library import library_identity, load_binding
 from superfluid.engine.llama_log import LOGGER_NAME, LlamaLog
 from superfluid.engine.llama_model import LlamaModel
 from superfluid.engine.machine import available_memory_bytes, usable_cores, usable_cpus
@@ -399,7 +399,8 @@ class LlamaEngine:
 
     def _state_key(self, digest: str, build: str, *, is_flash: bool) -> str:
         """States of models that cannot be cut keep llama.cpp's own form, which depends on the lanes and the window."""
-        parts = [digest, build, f"k={self._kv_type.name}", f"v={self._kv_type.name}", f"flash={is_flash}"]
+        kinds = [f"k={self._kv_type.name}", f"v={self._kv_type.name}", f"flash={is_flash}"]
+        parts = [digest, build, library_identity(self._binding), *kinds]
         if not self._can_truncate:
             parts += [f"lanes={self._lanes}", f"window={self._window}"]
         return hashlib.blake2b("|".join(parts).encode(), digest_size=16).hexdigest()

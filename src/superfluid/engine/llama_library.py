@@ -55,6 +55,15 @@ def find_library(library: Path) -> Path:
     return directory.resolve()
 
 
+def library_identity(binding: Any) -> str:
+    """What tells this libllama from any other whose version is the same: the files it consists of, as the file system
+    knows them, and what the processor offers it. For keys of what it has computed."""
+    library = Path(binding._lib._name)
+    files = sorted(path for path in library.parent.glob("lib*") if path.is_file())
+    facts = [f"{path.name}:{path.stat().st_size}:{path.stat().st_mtime_ns}" for path in files]
+    return "|".join([*facts, binding.llama_print_system_info().decode(errors="replace")])
+
+
 def check_binding(binding: Any) -> None:
     """Raises EngineLibraryError unless the library behind ``binding`` matches it. May crash if it does not."""
     version = (binding.llama_version() or b"").decode(errors="replace")

@@ -54,6 +54,8 @@ def slots_entry(
         "memory_total_bytes": statistics.memory_total_bytes,
         "pressure_evictions": statistics.pressure_evictions_total,
         "os_pressure_events": statistics.os_pressure_events_total,
+        "disk_cache_entries": statistics.kv_files,
+        "disk_cache_bytes": statistics.kv_file_bytes,
         "lanes": [_lane(lane, session_of) for lane in statistics.lanes],
     }
 
@@ -68,6 +70,7 @@ def _lane(lane: LaneStatus, session_of: SessionOf) -> dict[str, Any]:
         "class": _CLASSES[lane.qos],
         "prompt_tokens": lane.prompt_tokens,
         "warm_tokens": lane.warm_tokens,
+        "warm_from": lane.warm_from or None,
         "generated_tokens": max(0, lane.stream_tokens - lane.prompt_tokens),
     }
 

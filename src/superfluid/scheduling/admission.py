@@ -258,6 +258,7 @@ class Admission:
             sequence.held_entry = None
         seed.lane.place(sequence, seed.keep, tick)
         self._checkpoints.placed(seed.lane)
+        sequence.warm_from = "pool" if seed.entry is None else "disk" if seed.entry.is_from_disk else "memory"
 
     def _save(self, lane: Lane, moves: Moves, tick: int) -> HostEntry:
         """One save serves all who follow in the same plan."""

@@ -132,6 +132,7 @@ class Parks:
         if not waiting:
             return None
         entry = self._host.add(file.tokens, 0, is_transient=True, owner=file.owner)
+        entry.is_from_disk = True
         self._host.record_size(entry.entry_id, state_bytes)
         for sequence in waiting:
             sequence.held_entry = entry.entry_id

@@ -38,6 +38,7 @@ class HostEntry:
     uses: int = 0
     checkpoint: CheckpointKind | None = None
     adapter: int = 0
+    is_from_disk: bool = False
 
     @property
     def length(self) -> int:

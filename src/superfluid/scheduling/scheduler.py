@@ -408,4 +408,5 @@ def _lane_view(lane: Lane) -> LaneView:
         sequence.length,
         job.prompt_tokens,
         sequence.warm_tokens,
+        sequence.warm_from if sequence.warm_tokens else "",
     )

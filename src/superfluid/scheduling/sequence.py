@@ -61,6 +61,7 @@ class Sequence:
         "queued_at",
         "refused_leader",
         "tokens",
+        "warm_from",
         "warm_tokens",
     )
 
@@ -77,6 +78,7 @@ class Sequence:
         self._is_replayed = is_replayed
         self.lane_index = -1
         self.warm_tokens = 0
+        self.warm_from = ""
         self.progress_tick = 0
         self.queued_at = 0.0
         self.granted_class = int(job.qos)

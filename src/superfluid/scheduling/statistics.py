@@ -34,7 +34,8 @@ class SchedulerCounters:
 
 @dataclass(frozen=True, slots=True)
 class LaneView:
-    """One lane at this moment. ``job_id`` 0 is a free one, whose ``held_tokens`` are left over for reuse."""
+    """One lane at this moment. ``job_id`` 0 is a free one, whose ``held_tokens`` are left over for reuse. ``warm_from``
+    is where its job's ``warm_tokens`` came from: ``pool``, ``memory`` or ``disk``."""
 
     lane: int
     job_id: int
@@ -44,6 +45,7 @@ class LaneView:
     stream_tokens: int
     prompt_tokens: int
     warm_tokens: int
+    warm_from: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -247,6 +247,7 @@ class LaneState(Struct, frozen=True, array_like=True):
     stream_tokens: int
     prompt_tokens: int
     warm_tokens: int
+    warm_from: str = ""
 
 
 class TickRecord(Struct, frozen=True, array_like=True):

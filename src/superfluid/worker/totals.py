@@ -102,6 +102,7 @@ def _lane_status(lane: LaneState) -> LaneStatus:
         lane.stream_tokens,
         lane.prompt_tokens,
         lane.warm_tokens,
+        lane.warm_from,
     )
 
 
