@@ -40,6 +40,7 @@ TARGETS = (
     Target(("returning",), "warm_share", 1.0, "at least"),
     Target(("overcommit",), "seconds_until_all_ended", 1.0, "at most", relative_to="llama-server"),
     Target(("overcommit",), "finished_share", 1.0, "at least"),
+    Target(("restart",), "ratio", 0.06, "at most"),
     Target(("daemon",), "cpu_seconds_per_1000_tokens", 0.25, "at most"),
     Target(("daemon",), "resident_megabytes", 150.0, "at most"),
 )

@@ -15,14 +15,14 @@ from benchmarks.client import (
     run,
 )
 from benchmarks.crowds import chat_behind_agents, hang_up, herd, overcommit, returning
-from benchmarks.measure import Measure, Scenario, user
+from benchmarks.measure import FOLLOW_UP, Measure, Scenario, take_turn, user
 from benchmarks.process_usage import cpu_seconds, resident_bytes
 from benchmarks.prompts import Vocabulary, chat_prefix
+from benchmarks.restarts import restart
 from benchmarks.servers import CHAT_PATH, RunningServer
 from benchmarks.settings import GREEDY, SAMPLED, BenchSettings
 
 STREAMS_BEFORE_GAP_TOKENS = 8
-FOLLOW_UP = "And what comes after that?"
 
 
 def decode_greedy(
@@ -71,9 +71,9 @@ def second_turn(
     for index in range(settings.conversations_per_round):
         text = vocabulary.text_of(settings.conversation_tokens, seed=50_000 + 100 * round_index + index)
         messages = [user(text)]
-        first = _turn(server, messages)
+        first = take_turn(server, messages)
         messages += [{"role": "assistant", "content": first.text()}, user(FOLLOW_UP)]
-        second = _turn(server, messages)
+        second = take_turn(server, messages)
         cold, warm = first.first_token_seconds, second.first_token_seconds
         measures += [
             ("turn 1 (cold)", "first_token_seconds", cold),
@@ -81,12 +81,6 @@ def second_turn(
             ("turn 2 / turn 1", "ratio", warm / cold),
         ]
     return measures
-
-
-def _turn(server: RunningServer, messages: list[dict[str, str]]) -> StreamRecord:
-    body = server.request(messages, 32, **GREEDY)
-    (record,) = run(complete_all(server.address, CHAT_PATH, [body]))
-    return record
 
 
 def shared_prefix(
@@ -179,6 +173,7 @@ SCENARIOS: dict[str, Scenario] = {
     "returning": returning,
     "overcommit": overcommit,
     "hang-up": hang_up,
+    "restart": restart,
 }
 
 

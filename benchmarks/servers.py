@@ -11,7 +11,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +36,8 @@ _LANES_SERIES = {
 @dataclass(frozen=True)
 class RunningServer:
     """A server that answers. ``pid`` is the process that was started: superfluid's daemon, or all of another one.
-    ``run_on_fields`` are what makes it go on behind an end of turn.
+    ``run_on_fields`` are what makes it go on behind an end of turn. ``restart`` kills it without a warning and starts it
+    again on the same ``home``; the old record is of no use then.
     """
 
     contender: Contender
@@ -45,6 +46,8 @@ class RunningServer:
     model_name: str
     run_on_fields: dict[str, Any]
     is_one_at_a_time: bool
+    home: Path
+    restart: Callable[[], "RunningServer"]
 
     def request(self, messages: list[dict[str, str]], max_tokens: int, **fields: Any) -> dict[str, Any]:
         """A streaming chat completion that runs to ``max_tokens`` unless a field says otherwise."""
@@ -98,24 +101,52 @@ def command_of(contender: Contender, settings: BenchSettings, port: int) -> list
 @contextmanager
 def running(contender: Contender, settings: BenchSettings, end_tokens: list[int]) -> Iterator[RunningServer]:
     """Starts the server, yields it when it answers, and ends it. Raises BenchmarkError with its output otherwise."""
-    port = free_port()
     with tempfile.TemporaryDirectory(prefix="superfluid-bench-") as home:
-        log = Path(home) / "server.log"
-        environment = os.environ | {"SUPERFLUID_HOME": home, "PYTHONUNBUFFERED": "1"}
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                command_of(contender, settings, port), stdout=output, stderr=subprocess.STDOUT, env=environment
-            )
+        launcher = _Launcher(contender, settings, end_tokens, Path(home))
         try:
-            address = Address("127.0.0.1", port)
-            model_name = wait_until_ready(contender, process, address, log)
-            is_one_at_a_time = contender == "llama-cpp-python"
-            # llama-cpp-python's server does not know ignore_eos, but a bias comes to the same.
-            banned = {"logit_bias": dict.fromkeys(map(str, end_tokens), -100.0)}
-            run_on_fields = banned if is_one_at_a_time else {"ignore_eos": True}
-            yield RunningServer(contender, address, process.pid, model_name, run_on_fields, is_one_at_a_time)
+            yield launcher.start()
         finally:
-            stop(process)
+            if launcher.process is not None:
+                stop(launcher.process)
+
+
+class _Launcher:
+    """Starts one contender, more than once if asked to, on the same port and directory."""
+
+    def __init__(self, contender: Contender, settings: BenchSettings, end_tokens: list[int], home: Path) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self._contender = contender
+        self._settings = settings
+        self._home = home
+        self._port = free_port()
+        # llama-cpp-python's server does not know ignore_eos, but a bias comes to the same.
+        banned = {"logit_bias": dict.fromkeys(map(str, end_tokens), -100.0)}
+        self._is_one_at_a_time = contender == "llama-cpp-python"
+        self._run_on_fields = banned if self._is_one_at_a_time else {"ignore_eos": True}
+
+    def start(self) -> RunningServer:
+        log = self._home / "server.log"
+        environment = os.environ | {"SUPERFLUID_HOME": str(self._home), "PYTHONUNBUFFERED": "1"}
+        with log.open("ab") as output:
+            command = command_of(self._contender, self._settings, self._port)
+            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        address = Address("127.0.0.1", self._port)
+        return RunningServer(
+            self._contender,
+            address,
+            self.process.pid,
+            wait_until_ready(self._contender, self.process, address, log),
+            self._run_on_fields,
+            self._is_one_at_a_time,
+            self._home,
+            self._restart,
+        )
+
+    def _restart(self) -> RunningServer:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        return self.start()
 
 
 def wait_until_ready(contender: Contender, process: "subprocess.Popen[bytes]", address: Address, log: Path) -> str:
