@@ -36,8 +36,8 @@ _LANES_SERIES = {
 @dataclass(frozen=True)
 class RunningServer:
     """A server that answers. ``pid`` is the process that was started: superfluid's daemon, or all of another one.
-    ``run_on_fields`` are what makes it go on behind an end of turn. ``restart`` kills it without a warning and starts it
-    again on the same ``home``; the old record is of no use then.
+    ``run_on_fields`` are what makes it go on behind an end of turn. ``restart`` kills it without a warning and starts
+    it again on the same ``home``; the old record is of no use then.
     """
 
     contender: Contender

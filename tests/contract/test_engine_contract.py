@@ -12,6 +12,7 @@ from tests.fixtures.tiny_gguf import Architecture, write_tiny_model
 from superfluid.engine.fake import FakeEngine
 from superfluid.engine.fake_script import FakeScript
 from superfluid.engine.interface import Engine
+from superfluid.engine.lane_state import ROOM_BYTES, RoomyState
 from superfluid.engine.llama import LlamaEngine, LlamaOptions
 from superfluid.errors import EngineFaultError
 
@@ -214,6 +215,19 @@ def test_import_into_any_lane_of_any_engine_goes_on_with_the_same_tokens(
     again = feed(other, target, prompt(2, seed=7))
     assert np.array_equal(again, logits)
     assert greedy(other, target, again, 10) == expected
+
+
+def test_import_of_a_state_with_room_before_it_is_that_of_the_state(open_engine: OpenEngine) -> None:
+    engine = open_engine(3)
+    feed(engine, 0, prompt(10))
+    state = engine.export_lane(0)
+    buffer = np.concatenate([np.empty(ROOM_BYTES, np.uint8), np.frombuffer(state, np.uint8)])
+    roomy = RoomyState(buffer)
+    expected = feed(engine, 0, prompt(2, seed=7))
+    for lane in (2, 1):
+        assert engine.import_lane(lane, roomy, 10)
+        assert np.array_equal(feed(engine, lane, prompt(2, seed=7)), expected)
+    assert not engine.import_lane(1, roomy, 9)
 
 
 def test_export_leaves_the_lane_as_it_is_and_is_the_same_from_every_lane(open_engine: OpenEngine) -> None:

@@ -43,6 +43,20 @@ def test_from_stored_has_as_many_streams_as_the_context(source: tuple[int, int],
     assert words[-3:] == [1, 30, 12345]
 
 
+@given(_places, st.lists(_places, min_size=1, max_size=3))
+def test_roomy_state_takes_every_form_in_place_and_keeps_the_stored_one(
+    source: tuple[int, int], targets: list[tuple[int, int]]
+) -> None:
+    stored = _stored(*source)
+    room = np.full(lane_state.ROOM_BYTES, 7, np.uint8)
+    state = lane_state.RoomyState(np.concatenate([room, np.frombuffer(stored, np.uint8)]))
+    for lane, streams in targets:
+        with state.in_form(lane, streams) as form:
+            assert form.tobytes() == lane_state.from_stored(stored, lane, streams).tobytes()
+        assert bytes(state) == state.stored().tobytes() == stored
+        assert len(state) == len(stored)
+
+
 def test_to_stored_unknown_layout_is_an_engine_fault() -> None:
     other_count = np.frombuffer(_exported(0, 2, 3), np.uint8).copy()
     with pytest.raises(EngineFaultError):

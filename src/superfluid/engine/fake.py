@@ -27,6 +27,7 @@ from superfluid.engine.fake_vocabulary import (
     VOCABULARY_TOKENS,
 )
 from superfluid.engine.interface import ImageRow, Row, StepResult
+from superfluid.engine.lane_state import RoomyState
 from superfluid.engine.rows import check_cut, check_image_row, check_rows
 from superfluid.errors import AdapterRefusedError, EngineFaultError, ModelLoadError, UnsupportedInputError
 
@@ -170,8 +171,9 @@ class FakeEngine:
         body = np.array(self._tokens[lane], np.dtype("<i4")).tobytes()
         return _STATE.pack(_STATE_MAGIC, len(self._tokens[lane]), zlib.crc32(body), self._salts[lane]) + body
 
-    def import_lane(self, lane: int, state: bytes, length: int) -> bool:
+    def import_lane(self, lane: int, state: bytes | RoomyState, length: int) -> bool:
         self.clear(lane)
+        state = bytes(state)
         if len(state) != _STATE.size + 4 * length or length > self._window:
             return False
         magic, held, checksum, salt = _STATE.unpack_from(state)

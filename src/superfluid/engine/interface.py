@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superfluid.domain.model import ModelFacts
+from superfluid.engine.lane_state import RoomyState
 
 Logits = NDArray[np.float32]
 Tokens = NDArray[np.int32]
@@ -107,7 +108,7 @@ class Engine(Protocol):
         """The whole state of the lane, importable into any lane of any engine with an equal ``facts.state_key``."""
         ...
 
-    def import_lane(self, lane: int, state: bytes, length: int) -> bool:
+    def import_lane(self, lane: int, state: bytes | RoomyState, length: int) -> bool:
         """Replaces the lane's state by an exported one of ``length`` tokens. False (and the lane cleared) if refused.
 
         Never trust a state of unknown origin: a flipped bit in its body is taken. Keep a checksum beside it.

@@ -5,6 +5,8 @@ of cells, followed, if that is not 0, by the cells and their data. It refuses a 
 the stored form has exactly one stream, and the empty ones are put back for the importing context.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
@@ -16,7 +18,44 @@ WORD: Final = 4
 HEADER_BYTES: Final = 3 * WORD
 CELL_BYTES: Final = 3 * WORD
 
+ROOM_BYTES: Final = 1024
+"""More than the empty streams of any context take."""
+
 Bytes = NDArray[np.uint8]
+
+
+class RoomyState:
+    """A stored state behind ``ROOM_BYTES`` of no meaning, where the empty streams can be put without copying the rest:
+    fresh memory for a large state takes longer than importing it."""
+
+    def __init__(self, buffer: Bytes) -> None:
+        """Owns ``buffer`` from now on."""
+        self._buffer = buffer
+
+    def __len__(self) -> int:
+        return len(self._buffer) - ROOM_BYTES
+
+    def __bytes__(self) -> bytes:
+        return self._buffer[ROOM_BYTES:].tobytes()
+
+    def stored(self) -> Bytes:
+        """The stored form: a view."""
+        return self._buffer[ROOM_BYTES:]
+
+    @contextmanager
+    def in_form(self, lane: int, streams: int) -> Iterator[Bytes]:
+        """As ``from_stored``; a view, which is of no use any more when the context ends."""
+        padding = WORD * (streams - 1)
+        assert padding <= ROOM_BYTES
+        header = self._buffer[ROOM_BYTES : ROOM_BYTES + HEADER_BYTES].copy()
+        form = self._buffer[ROOM_BYTES - padding :]
+        form[HEADER_BYTES : HEADER_BYTES + padding] = 0
+        form[:HEADER_BYTES] = header
+        form[WORD:HEADER_BYTES] = np.array([lane, streams], "<u4").view(np.uint8)
+        try:
+            yield form
+        finally:
+            self._buffer[ROOM_BYTES : ROOM_BYTES + HEADER_BYTES] = header
 
 
 def to_stored(exported: Bytes, lane: int, streams: int) -> bytes:
@@ -47,7 +86,7 @@ def from_stored(stored: bytes, lane: int, streams: int) -> Bytes:
     return restored
 
 
-def cell_count(stored: bytes) -> int | None:
+def cell_count(stored: bytes | Bytes) -> int | None:
     """Cells that a stored state claims to hold; ``None`` if it cannot be one."""
     if len(stored) < HEADER_BYTES + WORD:
         return None

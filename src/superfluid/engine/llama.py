@@ -16,6 +16,7 @@ from superfluid.engine import lane_state
 from superfluid.engine.adapters import LoraAdapters
 from superfluid.engine.interface import ImageRow, Logits, Row, StepResult
 from superfluid.engine.kv_memory import Room, Window, WindowWish, choose_window, require_kv_type, require_memory
+from superfluid.engine.lane_state import RoomyState
 from superfluid.engine.llama_batch import BatchArrays, EmbeddingBatch
 from superfluid.engine.llama_library import library_identity, load_binding
 from superfluid.engine.llama_log import LOGGER_NAME, LlamaLog
@@ -209,13 +210,19 @@ class LlamaEngine:
             raise EngineFaultError(f"llama.cpp exported {written} of {size} bytes of a lane")
         return lane_state.to_stored(exported, lane, self._lanes) if self._can_truncate else exported.tobytes()
 
-    def import_lane(self, lane: int, state: bytes, length: int) -> bool:
+    def import_lane(self, lane: int, state: bytes | RoomyState, length: int) -> bool:
         self.clear(lane)
-        if length > self._window or (self._can_truncate and lane_state.cell_count(state) != length):
+        stored = state.stored() if isinstance(state, RoomyState) else state
+        if length > self._window or (self._can_truncate and lane_state.cell_count(stored) != length):
             return False
-        restored = (
-            lane_state.from_stored(state, lane, self._lanes) if self._can_truncate else np.frombuffer(state, np.uint8)
-        )
+        if not self._can_truncate:
+            return self._set_state(lane, np.frombuffer(stored, np.uint8), length)
+        if isinstance(state, RoomyState):
+            with state.in_form(lane, self._lanes) as form:
+                return self._set_state(lane, form, length)
+        return self._set_state(lane, lane_state.from_stored(state, lane, self._lanes), length)
+
+    def _set_state(self, lane: int, restored: lane_state.Bytes, length: int) -> bool:
         read = self._binding.llama_state_seq_set_data(self._context, _bytes_pointer(restored), len(restored), lane)
         if read != len(restored) or self._held(lane) != length:
             self.clear(lane)

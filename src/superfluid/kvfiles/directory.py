@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from superfluid.domain.job import ParkKind
-from superfluid.kvfiles.format import KvFormatError, KvHead, Tokens, check_state, decode_head, head_bytes
+from superfluid.kvfiles.format import Bytes, KvFormatError, KvHead, Tokens, check_state, decode_head, head_bytes
 from superfluid.kvfiles.names import KvName, parse_name
 
 FREE_RESERVE_BYTES: Final = 1 << 30
@@ -139,8 +141,9 @@ class KvDirectory:
         self._used_bytes[name.kind] += size
         return size
 
-    def read(self, name: str, tokens: Tokens) -> bytes:
-        """The state of a file that must hold exactly ``tokens``. Marks it as used. For the reading thread.
+    def read(self, name: str, tokens: Tokens, *, room_bytes: int = 0) -> Bytes:
+        """The state of a file that must hold exactly ``tokens``, behind ``room_bytes`` of no meaning. Marks it as used.
+        For the reading thread.
 
         Raises FileNotFoundError if it is gone, DamagedFileError for anything but what was written.
         """
@@ -149,9 +152,10 @@ class KvDirectory:
             head = _read_head(descriptor)
             if len(head.tokens) != len(tokens) or (head.tokens != tokens).any():
                 raise DamagedFileError(f"{name} holds other tokens than it did")
-            state = _read_all(descriptor, head.header.state_bytes, head.state_offset)
+            state = np.empty(room_bytes + head.header.state_bytes, np.uint8)
+            done = _read_into(descriptor, state[room_bytes:], head.state_offset)
             try:
-                check_state(head.header, state)
+                check_state(head.header, state[room_bytes : room_bytes + done])
             except KvFormatError as error:
                 raise DamagedFileError(str(error)) from error
             os.utime(descriptor)
@@ -290,6 +294,16 @@ def _read_all(descriptor: int, count: int, offset: int) -> bytes:
         parts.append(part)
         done += len(part)
     return b"".join(parts)
+
+
+def _read_into(descriptor: int, array: Bytes, offset: int) -> int:
+    """How many bytes there were: fewer than wanted only at the end of the file."""
+    view = array.data.cast("B")
+    done = 0
+    os.lseek(descriptor, offset, os.SEEK_SET)
+    while done < len(view) and (count := os.readv(descriptor, [view[done:]])):
+        done += count
+    return done
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -19,6 +19,7 @@ from superfluid.domain.job import ParkKind
 from superfluid.kvfiles.names import token_digest
 
 Tokens = NDArray[np.int32]
+Bytes = NDArray[np.uint8]
 
 FORMAT_VERSION: Final = 1
 _MAGIC: Final = b"SFKV"
@@ -106,11 +107,11 @@ def decode_head(data: bytes) -> KvHead:
     return KvHead(header, tokens, state_offset, state_offset + header.state_bytes)
 
 
-def check_state(header: KvHeader, state: bytes) -> None:
+def check_state(header: KvHeader, state: bytes | Bytes) -> None:
     """Raises KvFormatError unless ``state`` is bit for bit what was written."""
     if len(state) != header.state_bytes:
         raise KvFormatError(f"the state has {len(state)} of {header.state_bytes} bytes")
-    if xxhash.xxh3_128_digest(state) != header.state_digest:
+    if xxhash.xxh3_128_digest(state.data if isinstance(state, np.ndarray) else state) != header.state_digest:
         raise KvFormatError("the state is damaged")
 
 

@@ -23,7 +23,7 @@ from superfluid.kvfiles.directory import (
     KvDirectory,
     TooLargeError,
 )
-from superfluid.kvfiles.format import KvKey, Tokens, encode
+from superfluid.kvfiles.format import Bytes, KvKey, Tokens, encode
 from superfluid.kvfiles.names import KvName
 
 MAX_WAITING_WRITES: Final = 4
@@ -63,10 +63,10 @@ class KvNotWritten:
 
 @dataclass(frozen=True, slots=True)
 class KvRead:
-    """``state`` is ``None`` if the file is gone, or was damaged and is gone now."""
+    """``state``, behind the room that was asked for, is ``None`` if the file is gone, or was damaged and removed."""
 
     name: str
-    state: bytes | None
+    state: Bytes | None
     is_damaged: bool
     seconds: float
 
@@ -113,10 +113,13 @@ class KvFiles:
         clock: Clock,
         thread_seconds: Callable[[], float],
         reserve_bytes: int = FREE_RESERVE_BYTES,
+        room_bytes: int = 0,
     ) -> None:
-        """``key`` is asked on the writing thread, since it may have to read the whole model; it may raise OSError."""
+        """``key`` is asked on the writing thread, since it may have to read the whole model; it may raise OSError.
+        States are read with ``room_bytes`` before them."""
         self._directory = KvDirectory(directory, budgets, reserve_bytes=reserve_bytes)
         self._key = key
+        self._room_bytes = room_bytes
         self._post = post
         self._clock = clock
         self._thread_seconds = thread_seconds
@@ -236,10 +239,10 @@ class KvFiles:
 
     def _read(self, name: str, tokens: Tokens) -> None:
         begun = self._clock.monotonic()
-        state: bytes | None = None
+        state: Bytes | None = None
         is_damaged = False
         try:
-            state = self._directory.read(name, tokens)
+            state = self._directory.read(name, tokens, room_bytes=self._room_bytes)
         except DamagedFileError as error:
             is_damaged = True
             _logger.warning("a KV file is damaged and was deleted: %s", error)

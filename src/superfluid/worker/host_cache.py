@@ -1,13 +1,14 @@
 """The exported lane states in host memory, under the scheduler's entry ids. Runs in the worker, on the tick loop."""
 
 from superfluid.engine.interface import Engine
+from superfluid.engine.lane_state import RoomyState
 
 
 class HostCache:
     """Keeps blobs. What stays and what goes is the scheduler's decision."""
 
     def __init__(self) -> None:
-        self._states: dict[int, bytes] = {}
+        self._states: dict[int, bytes | RoomyState] = {}
         self._size_bytes = 0
 
     def __len__(self) -> int:
@@ -24,13 +25,13 @@ class HostCache:
         self.put(entry_id, state)
         return len(state)
 
-    def put(self, entry_id: int, state: bytes) -> None:
+    def put(self, entry_id: int, state: bytes | RoomyState) -> None:
         """Keeps a state that came from elsewhere."""
         assert entry_id not in self._states, "entry ids are used once"
         self._states[entry_id] = state
         self._size_bytes += len(state)
 
-    def state(self, entry_id: int) -> bytes | None:
+    def state(self, entry_id: int) -> bytes | RoomyState | None:
         return self._states.get(entry_id)
 
     def restore(self, engine: Engine, lane: int, entry_id: int, length: int) -> bool:

@@ -8,6 +8,7 @@ from typing import Final
 from superfluid.clock import SystemClock
 from superfluid.domain.job import ParkKind
 from superfluid.domain.model import ModelFacts
+from superfluid.engine.lane_state import ROOM_BYTES
 from superfluid.engine.model_file import model_files
 from superfluid.kvfiles.format import KvKey
 from superfluid.kvfiles.model_digest import files_digest
@@ -30,7 +31,15 @@ def open_kv_files(settings: EngineSettings, facts: ModelFacts, post: Callable[[K
         files = [] if settings.engine == "fake" else model_files(Path(settings.model))
         return KvKey(files_digest(files, directory), facts.state_key)
 
-    files = KvFiles(Path(wanted.directory), budgets, key, post, clock=SystemClock(), thread_seconds=time.thread_time)
+    files = KvFiles(
+        Path(wanted.directory),
+        budgets,
+        key,
+        post,
+        clock=SystemClock(),
+        thread_seconds=time.thread_time,
+        room_bytes=ROOM_BYTES,
+    )
     files.start()
     files.wait_opened(OPEN_SECONDS)
     return files

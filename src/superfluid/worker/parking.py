@@ -252,7 +252,7 @@ class Parking:
             if not files.can_write or not self._has_time(self._clock.monotonic()):
                 continue
             if self._parks.is_worth_parking(left.parkable, is_busy=True):
-                self._write(left.parkable, state, files, is_busy=True)
+                self._write(left.parkable, bytes(state), files, is_busy=True)
             del self._left[save.lane]
 
     def _count_losses(self, plan: StepPlan) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from typing import Final
 
 from superfluid.clock import Clock
+from superfluid.engine.lane_state import RoomyState
 from superfluid.kvfiles.service import KvRead
 from superfluid.scheduling.parks import Parks
 from superfluid.scheduling.plan import StepPlan
@@ -60,9 +61,10 @@ class Resuming:
         if event.state is None:
             self._drop(file_id)
             return
-        entry_id = self._parks.file_came(file_id, len(event.state), event.seconds)
+        state = RoomyState(event.state)
+        entry_id = self._parks.file_came(file_id, len(state), event.seconds)
         if entry_id is not None:
-            self._executor.host_cache.put(entry_id, event.state)
+            self._executor.host_cache.put(entry_id, state)
             self._loaded[entry_id] = file_id
 
     def restored(self, plan: StepPlan, execution: Execution) -> list[tuple[int, int, int]]:
