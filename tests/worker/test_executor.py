@@ -6,6 +6,7 @@ from tests.fixtures.tick_loop import SteppedClock, make_job, words
 from superfluid.domain.reply import Finish
 from superfluid.engine.fake import FakeEngine
 from superfluid.engine.interface import Row, StepResult
+from superfluid.engine.lane_state import RoomyState
 from superfluid.errors import EngineFaultError
 from superfluid.scheduling.scheduler import Scheduler, SchedulerSettings
 from superfluid.worker.executor import Execution, Executor
@@ -46,7 +47,7 @@ class _Forgetful(FakeEngine):
 class _Crowded(FakeEngine):
     """There is no memory to import anything."""
 
-    def import_lane(self, lane: int, state: bytes, length: int) -> bool:
+    def import_lane(self, lane: int, state: bytes | RoomyState, length: int) -> bool:
         raise MemoryError
 
 
