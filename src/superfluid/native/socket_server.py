@@ -20,7 +20,8 @@ READ_BYTES = 256 * 1024
 WRITE_BYTES = 256 * 1024
 HANGUP_POLL_SECONDS = 0.1
 FAREWELL_SECONDS = 0.5
-_BACKLOG = 128
+# Clients of a unix socket do not wait for a place in the queue: their connect fails.
+_BACKLOG = 2048
 _LENGTH = struct.Struct("<I")
 
 
