@@ -76,6 +76,7 @@ ALLOWED_IMPORTS: dict[str, tuple[str, ...]] = {
     "telemetry_stack": ("telemetry", "domain", *BASE),
     "monitor_link": ("telemetry", "tui.protocol", *BASE),
     "engine_settings": ("domain.speculation", "models", "kvfiles.names", "worker.protocol", *BASE),
+    "descriptors": (),
     "banner": ("domain", "models.progress", "sessions.interface", *BASE),
 }
 

@@ -1,9 +1,9 @@
 """What subscriptions cost those who generate: 8 generating sessions, with and without 500 subscribers beside them.
 
 Run with ``python -m benchmarks.micro.subscriptions --model MODEL.gguf``, or without a model to serve the fake engine at
-full speed, where the daemon's own work is all there is. One server, pairs of measurements (without, with; with, without;
-...), half of the subscribers on the unix socket and half on WebSockets. Idle ones follow sessions in which nothing happens;
-with ``--follow`` they follow the generating sessions instead, so that every event is sent 63 times.
+full speed, where the daemon's own work is all there is. One server, pairs of measurements (without, with; with,
+without; ...), half of the subscribers on the unix socket and half on WebSockets. Idle ones follow sessions in which
+nothing happens; with ``--follow`` they follow the generating ones instead, so that every event is sent 63 times.
 """
 
 import argparse
@@ -65,15 +65,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--follow", action="store_true")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="sf-subs-") as home:
-        process = start(Path(home), options.model)
+        web_port = free_port()
+        process = start(Path(home), web_port, options.model)
         try:
-            asyncio.run(compare(process, Path(home), options))
+            asyncio.run(compare(Path(home), web_port, process.pid, options))
         finally:
             stop(process)
     return 0
 
 
-def start(home: Path, model: Path | None) -> "subprocess.Popen[bytes]":
+def start(home: Path, web_port: int, model: Path | None) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "superfluid.cli.main", "serve", *([] if model is None else [str(model)])]
     command += [
         "--no-tui",
@@ -84,16 +85,15 @@ def start(home: Path, model: Path | None) -> "subprocess.Popen[bytes]":
         "--sessions",
         str(home / "sessions"),
     ]
-    command += ["--web", f"127.0.0.1:{free_port()}", "--web-origin", ORIGIN, "--max-batch", str(SESSIONS)]
+    command += ["--web", f"127.0.0.1:{web_port}", "--web-origin", ORIGIN, "--max-batch", str(SESSIONS)]
     command += ["--runtime", "fake"] if model is None else ["--max-context", "2048"]
     with (home / "log").open("wb") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | {"SUPERFLUID_HOME": str(home)})
 
 
-async def compare(process: "subprocess.Popen[bytes]", home: Path, options: argparse.Namespace) -> None:
-    web_port = int(process.args[process.args.index("--web") + 1].rpartition(":")[2])  # type: ignore[union-attr,index,arg-type,union-attr]
+async def compare(home: Path, web_port: int, pid: int, options: argparse.Namespace) -> None:
     await wait_until_ready(home / "s.sock")
-    place = Place(home / "s.sock", web_port, (home / "sessions" / "web-token").read_text(), process.pid)
+    place = Place(home / "s.sock", web_port, (home / "sessions" / "web-token").read_text(), pid)
     pairs: list[dict[bool, Measured]] = []
     idle_bytes = resident_bytes(place.pid)
     peak_bytes = idle_bytes
@@ -138,8 +138,7 @@ async def measure(place: Place, subscribers: int, seconds: float, *, follow: boo
             asyncio.create_task(generate(writer, session, counter))
             for writer, session in zip(writers, sessions, strict=True)
         ]
-        while min(counter.tokens.get(session, 0) for session in sessions) < WARM_TOKENS:
-            await asyncio.sleep(0.01)
+        await counter.warm(sessions)
         started, cpu, before = time.perf_counter(), cpu_seconds(place.pid), counter.total
         await asyncio.sleep(seconds)
         tokens, elapsed, cpu = counter.total - before, time.perf_counter() - started, cpu_seconds(place.pid) - cpu
@@ -153,13 +152,23 @@ async def measure(place: Place, subscribers: int, seconds: float, *, follow: boo
 
 
 class Counter:
+    """The tokens that have arrived."""
+
     def __init__(self) -> None:
-        self.tokens: dict[int, int] = {}
         self.total = 0
+        self._tokens: dict[int, int] = {}
+        self._has_more = asyncio.Event()
 
     def add(self, session: int, tokens: int) -> None:
-        self.tokens[session] = self.tokens.get(session, 0) + tokens
+        self._tokens[session] = self._tokens.get(session, 0) + tokens
         self.total += tokens
+        self._has_more.set()
+
+    async def warm(self, sessions: Sequence[int]) -> None:
+        """Until all of them have begun."""
+        while min(self._tokens.get(session, 0) for session in sessions) < WARM_TOKENS:
+            self._has_more.clear()
+            await self._has_more.wait()
 
 
 class Connection:

@@ -21,6 +21,7 @@ from superfluid.banner import announce_loading, announce_ready, base_url
 from superfluid.chat.model import LoadedText, open_text
 from superfluid.clock import SystemClock
 from superfluid.config import ServeConfig
+from superfluid.descriptors import raise_descriptor_limit
 from superfluid.domain.statistics import InfillCounters, ModelStatistics
 from superfluid.engine_settings import engine_settings, uses_fake_engine
 from superfluid.errors import CallerError, ModelLoadError, ModelLoadingError, ModelNotFoundError
@@ -59,6 +60,7 @@ def serve(config: ServeConfig) -> int:
     """Runs the daemon until it is told to stop; the exit code. Raises what keeps it from starting."""
     # The port first: a taken one must not cost a pull or a load.
     listener = bind_listener(config.http.host, config.http.port)
+    raise_descriptor_limit()
     logs = set_up_logging(config.log)
     try:
         import uvloop
