@@ -84,6 +84,7 @@ async def test_small_screen_shows_tick_lanes_pool_rates_queues_and_log() -> None
     assert "tick 250 ms  prefill 64 tokens on 1 lane" in text
     assert "2/8  25%" in text
     assert "24/64 blocks" in text
+    assert "interactive    0 agent          3 " in text
     assert "p50" in text
     assert "reused  75% of prompt tokens" in text
     assert "   0         7  interactive  decode        20      11       30" in text

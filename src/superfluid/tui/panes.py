@@ -183,7 +183,7 @@ def queues(state: MonitorState, width: int) -> list[Text]:
     cells = max(1, min(_QUEUE_CELLS, width // 2 - 20))
     return [
         Text.assemble(
-            f"{name:<12} ",
+            f"{name:<11} ",
             (f"{depth:>4} ", "yellow" if depth else _DIM),
             ("█" * min(cells, depth), "yellow"),
         )
