@@ -187,7 +187,7 @@ def test_worker_that_dies_at_every_step_ends_in_a_typed_error_and_serving_goes_o
 
 @pytest.mark.parametrize(
     "signals",
-    [[signal.SIGTERM], [signal.SIGUSR1], [signal.SIGINT], [signal.SIGTERM, signal.SIGTERM]],
+    [[signal.SIGTERM], [signal.SIGUSR1], [signal.SIGINT], [signal.SIGHUP], [signal.SIGTERM, signal.SIGTERM]],
     ids=lambda signals: "+".join(number.name for number in signals),
 )
 def test_signal_lets_streams_finish_and_takes_no_more(slow_daemon: HttpDaemon, signals: list[signal.Signals]) -> None:

@@ -162,6 +162,8 @@ class _Daemon:
         loop = asyncio.get_running_loop()
         for number in _DRAIN_SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # nohup asks to go on
+            loop.add_signal_handler(signal.SIGHUP, self._on_signal, signal.SIGHUP)
         serving = loop.create_task(self._server.serve(), name="http")
         try:
             is_loaded = await self._load(host, port)

@@ -6,6 +6,7 @@ import re
 import stat
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -53,6 +54,22 @@ def test_line_that_would_pass_the_bound_opens_the_next_file(tmp_path: Path) -> N
 def test_rotation_keeps_the_newest_files(tmp_path: Path) -> None:
     write_lines(RotatingFileSink(tmp_path, print, max_file_bytes=4, kept_files=3), *[b"abc\n"] * 7)
     assert names(tmp_path) == ["superfluid.4.jsonl", "superfluid.5.jsonl", "superfluid.6.jsonl"]
+
+
+@pytest.mark.parametrize("is_directory_deleted", [False, True])
+def test_file_that_was_deleted_is_begun_anew(tmp_path: Path, is_directory_deleted: bool) -> None:
+    notes: list[str] = []
+    sink = RotatingFileSink(tmp_path / "logs", notes.append)
+    sink.put(b"lost with its file\n")
+    deadline = time.monotonic() + 10
+    while not sink.path.stat().st_size and time.monotonic() < deadline:
+        time.sleep(0.001)
+    sink.path.unlink()
+    if is_directory_deleted:
+        (tmp_path / "logs").rmdir()
+    write_lines(sink, b"kept\n")
+    assert sink.path.read_bytes() == b"kept\n"
+    assert (sink.dropped_lines, notes) == (0, [])
 
 
 class Gate:

@@ -98,7 +98,10 @@ class _NumberedFiles:
         self._delete_oldest()
 
     def write(self, line: bytes) -> None:
-        """Writes the whole line or, raising, none of it."""
+        """Writes the whole line or, raising, none of it. A file that somebody has deleted is begun anew."""
+        if os.fstat(self._descriptor).st_nlink == 0:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._rotate()
         if self._size + len(line) > self._max_file_bytes and self._size > 0:
             self._rotate()
         try:
