@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import importlib
 import logging
 import os
 import signal
@@ -299,6 +300,8 @@ class _Daemon:
             "the model is loaded",
             extra={"fields": {"model": service.model_id, "seconds": round(time.monotonic() - started, 2)}},
         )
+        # What the first long session needs takes a tenth of a second to import: not while its client waits.
+        importlib.import_module("superfluid.native.varint_arrays")
         _collect_rarely()
         banner = announce_ready(
             sys.stdout,
