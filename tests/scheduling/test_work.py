@@ -211,6 +211,30 @@ def test_chunk_does_not_yield_to_a_class_at_its_bound() -> None:
     assert chunk.yields_to == (COMPLETION,)
 
 
+def test_chunk_that_had_to_wait_for_its_turn_yields_to_nobody() -> None:
+    shadow = Shadow(make_settings(lanes=2, window_tokens=8000))
+    long = shadow.submit(make_job(text(1, 4000), max_tokens=1))
+    shadow.step()
+    seed = 10
+    while (chunk := shadow.step().chunk) is None or shadow.scheduler.statistics().counters.starvation_grants_total == 0:
+        if sum(shadow.scheduler.statistics().queue_depth) == 0:
+            shadow.submit(make_job(text(seed, 300), max_tokens=1))
+            seed += 1
+    assert (chunk.job_id, chunk.yields_to) == (long, ())
+
+
+def test_chunk_of_a_lane_had_by_waiting_yields_to_nobody_while_that_is_granted() -> None:
+    shadow = Shadow(make_settings(lanes=1, window_tokens=100_000))
+    chat = shadow.submit(make_job(text(1, 20), max_tokens=90_000, qos=INTERACTIVE))
+    agent = shadow.submit(make_job(text(2, 3000), max_tokens=1))
+    shadow.run_until(lambda: shadow.seconds > 25 * 0.4)
+    shadow.submit(make_job(text(3, 20), qos=INTERACTIVE))
+    shadow.cancel(chat)
+    chunk = shadow.step().chunk
+    assert chunk is not None
+    assert (chunk.job_id, chunk.yields_to) == (agent, ())
+
+
 def test_chunk_of_a_state_that_cannot_be_cut_yields_to_nobody() -> None:
     shadow = Shadow(make_settings(can_truncate=False))
     shadow.submit(make_job(text(1, 3000)))

@@ -375,14 +375,15 @@ class Scheduler:
         return retired, tuple(first)
 
     def _with_yields(self, chunk: Chunk) -> Chunk:
-        """The chunk with what is worth cutting it short for: a better class that would get a lane at once. One that was
-        cut is then carried through, or a stream of arrivals would let nothing be read."""
+        """The chunk with what is worth cutting it short for: a better class that would get a lane, and the next chunk.
+        One that was cut is then carried through, or a stream of arrivals would let nothing be read; so is one that has
+        had to wait for its turn."""
         sequence = self.sequence(chunk.job_id)
-        can_yield = self._settings.can_truncate and not sequence.is_cut_short
+        has_waited = sequence.passed_ticks >= self._settings.rules.starvation_ticks
+        can_yield = self._settings.can_truncate and not sequence.is_cut_short and not has_waited
         urgent = (QosClass.INTERACTIVE, QosClass.COMPLETION) if can_yield else ()
-        yields_to = tuple(
-            [qos for qos in urgent if qos < sequence.job.qos and self._admission.can_admit(qos, self._now)]
-        )
+        held_class = sequence.held_class(self._now)
+        yields_to = tuple([qos for qos in urgent if qos < held_class and self._admission.can_admit(qos, self._now)])
         return replace(
             chunk, yields_to=yields_to, expected_seconds=chunk.length * self._rates.prefill_seconds_per_token
         )
