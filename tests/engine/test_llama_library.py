@@ -13,6 +13,7 @@ import llama_cpp.llama_cpp as binding
 import pytest
 
 from superfluid.engine import llama_library
+from superfluid.engine.llama_library import library_identity
 from superfluid.errors import EngineLibraryError
 
 OWN_DIRECTORY = Path(binding.__file__).parent / "lib"
@@ -136,11 +137,11 @@ def test_identity_differs_with_any_library_file_and_with_the_processor(tmp_path:
     library = tmp_path / "libllama.so"
     library.write_bytes(b"one")
     (tmp_path / "libggml.so").write_bytes(b"two")
-    identities = [llama_library.library_identity(_FakeBinding(library))]
-    assert llama_library.library_identity(_FakeBinding(library)) == identities[0]
-    identities.append(llama_library.library_identity(_FakeBinding(library, b"CPU : AVX512 = 1")))
+    identities = [library_identity(_FakeBinding(library))]
+    assert library_identity(_FakeBinding(library)) == identities[0]
+    identities.append(library_identity(_FakeBinding(library, b"CPU : AVX512 = 1")))
     (tmp_path / "libggml.so").write_bytes(b"other")
-    identities.append(llama_library.library_identity(_FakeBinding(library)))
+    identities.append(library_identity(_FakeBinding(library)))
     os.utime(library, (1, 1))
-    identities.append(llama_library.library_identity(_FakeBinding(library)))
+    identities.append(library_identity(_FakeBinding(library)))
     assert len(set(identities)) == 4
