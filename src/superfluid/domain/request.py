@@ -17,6 +17,15 @@ class QosClass(enum.IntEnum):
     BACKGROUND = 3
 
 
+QOS_LABELS = {
+    QosClass.INTERACTIVE: "interactive_chat",
+    QosClass.COMPLETION: "inline_completion",
+    QosClass.AGENT: "foreground_agent",
+    QosClass.BACKGROUND: "background_agent",
+}
+"""What operators see the classes called, in metrics and on the status page."""
+
+
 class SamplingParams(Struct, frozen=True, kw_only=True, array_like=True):
     """How the next token is drawn, fully resolved: nothing here falls back on a model's defaults.
 

@@ -5,13 +5,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from superfluid.domain.request import QOS_LABELS
 from superfluid.domain.statistics import LaneStatus, ModelStatistics
 from superfluid.sessions.interface import ServedModel
 from superfluid.version import __version__
 
 SessionOf = Callable[[int], int | None]
-
-_CLASSES = ("interactive_chat", "inline_completion", "foreground_agent", "background_agent")
 
 
 def slots_entry(
@@ -45,7 +44,7 @@ def slots_entry(
         "decode_tok_s": round(statistics.rates.decode_tokens_per_second),
         "prefill_tok_s": round(statistics.rates.prefill_tokens_per_second),
         "ttft_last_ms": round(statistics.first_token_last_seconds * 1000),
-        "queue_depth": dict(zip(_CLASSES, statistics.queue_depth, strict=True)),
+        "queue_depth": dict(zip(QOS_LABELS.values(), statistics.queue_depth, strict=True)),
         "host_cache_entries": statistics.host_cache_entries,
         "host_cache_bytes": statistics.host_cache_bytes,
         "pins_held": statistics.pins_held,
@@ -67,7 +66,7 @@ def _lane(lane: LaneStatus, session_of: SessionOf) -> dict[str, Any]:
         return entry
     return entry | {
         "session": session_of(lane.job_id),
-        "class": _CLASSES[lane.qos],
+        "class": QOS_LABELS[lane.qos],
         "prompt_tokens": lane.prompt_tokens,
         "warm_tokens": lane.warm_tokens,
         "warm_from": lane.warm_from or None,

@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from superfluid.domain.request import QosClass
+from superfluid.domain.request import QOS_LABELS, QosClass
 from superfluid.domain.statistics import (
     DurationHistogram,
     InfillCounters,
@@ -19,12 +19,6 @@ from superfluid.sessions.interface import ServedModel
 from superfluid.telemetry.model_metrics import ModelCollector
 
 CONTENT_TYPE = "text/plain; version=0.0.4"
-QOS_LABELS = {
-    QosClass.INTERACTIVE: "interactive_chat",
-    QosClass.COMPLETION: "inline_completion",
-    QosClass.AGENT: "foreground_agent",
-    QosClass.BACKGROUND: "background_agent",
-}
 
 _PREFIX = "superfluid_"
 _COUNTERS: dict[str, tuple[str, Callable[[ModelStatistics], int]]] = {

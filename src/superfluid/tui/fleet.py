@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from superfluid.domain.request import QOS_LABELS
 from superfluid.tui.exposition import host_of, parse_exposition
 
 HISTORY_POINTS: Final = 160
 
-_CLASSES = ("interactive_chat", "inline_completion", "foreground_agent", "background_agent")
-_QUEUES = tuple(f'superfluid_queue_depth{{class="{name}"}}' for name in _CLASSES)
+_QUEUES = tuple(f'superfluid_queue_depth{{class="{name}"}}' for name in QOS_LABELS.values())
 
 
 class NodeState(enum.Enum):
