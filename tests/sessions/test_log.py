@@ -9,7 +9,7 @@ import pytest
 from tests.fixtures.faulty_disk import FaultyDisk
 from tests.fixtures.session_core import PARAMS, USER, SessionCore, session_core, tokens_of
 
-from superfluid.domain.events import Created, EpochBump, Event, Message, MetaUpdated, Purged, PurgeMode, QosSet
+from superfluid.domain.events import Created, EpochBump, Event, Forked, Message, MetaUpdated, Purged, PurgeMode, QosSet
 from superfluid.domain.reply import Channel
 from superfluid.domain.state import SessionState
 from superfluid.errors import DamagedRecordError, SessionNotFoundError, StoreUnavailableError
@@ -300,6 +300,16 @@ async def test_session_that_is_being_dropped_cannot_be_opened(core: SessionCore)
     with pytest.raises(SessionNotFoundError, match="unknown"):
         await core.log.open(session)
     await forgetting
+
+
+async def test_session_that_was_forked_in_the_same_turn_of_the_loop_is_not_dropped(core: SessionCore) -> None:
+    """The fork was promised first: what drops its beginning must not overtake it on the way to the store."""
+    held = await core.log.open(await http_session(core))
+    child = await core.log.inherited_state(held, 2)
+    fork, durable = core.log.create(child, [Forked(held.id, 2, PARAMS)], base=held)
+    await core.log.forget([held.id])
+    await durable
+    assert [event.event_id for event in await core.sessions.read(fork.id, 0)] == [0, 1, 2]
 
 
 async def test_session_others_inherit_from_is_not_dropped(core: SessionCore) -> None:

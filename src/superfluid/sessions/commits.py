@@ -48,17 +48,9 @@ class CommitQueue:
         return future
 
     async def write(self, batch: Batch) -> None:
-        """Commits what belongs to no open session. Raises StoreUnavailableError."""
-        future: asyncio.Future[Sequence[SuperfluidError | None]] = self._loop.create_future()
-
-        def answered(errors: Sequence[SuperfluidError | None]) -> None:
-            self._loop.call_soon_threadsafe(future.set_result, errors)
-
-        self._store.commit([batch], answered)
-        # Shielded, so that a caller that goes away does not leave a future that cannot be answered.
-        for error in await asyncio.shield(future):
-            if error is not None:
-                raise error
+        """Commits what belongs to no open session, behind all that was sent before. Raises StoreUnavailableError."""
+        # In the same queue: what is dropped here may be what a session that was sent in this turn forks from.
+        await self.send((), batch)
 
     async def settled(self) -> None:
         """Waits until everything sent so far is durable or refused."""
