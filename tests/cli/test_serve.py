@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from superfluid.cli.retired_flags import RETIRED_FLAGS
 from superfluid.cli.serve import serve_command
-from superfluid.cli.serve_flags import RETIRED_FLAGS
 from superfluid.cli.serve_settings import ServeFlags
 from superfluid.errors import UsageError
 

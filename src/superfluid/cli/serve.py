@@ -10,7 +10,8 @@ import click
 from superfluid.cli.commands import Command, say_note
 from superfluid.cli.environment import variables_help
 from superfluid.cli.key_policy import read_key_policy
-from superfluid.cli.serve_flags import CONTINUOUS_BATCHING, serve_parameters
+from superfluid.cli.retired_flags import CONTINUOUS_BATCHING
+from superfluid.cli.serve_flags import serve_parameters
 from superfluid.cli.serve_settings import ServeFlags, Terminal, build_serve_config
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from superfluid.cli.commands import Flag
 from superfluid.cli.environment import VARIABLES
+from superfluid.cli.retired_flags import CONTINUOUS_BATCHING, RETIRED_FLAGS
 from superfluid.cli.serve import serve_command
-from superfluid.cli.serve_flags import CONTINUOUS_BATCHING, RETIRED_FLAGS
 
 _MARKED = re.compile(r"(?<=<!-- generated: )(\w+) -->\n.*?(?=<!-- end -->)", re.DOTALL)
 
