@@ -32,7 +32,8 @@ from superfluid.errors import (
     WorkerFailedError,
 )
 from superfluid.worker.protocol import EngineSettings, LogRecord, TickRecord
-from superfluid.worker.supervisor import RETRY_SECONDS, WorkerSupervisor
+from superfluid.worker.restarts import RETRY_SECONDS
+from superfluid.worker.supervisor import WorkerSupervisor
 
 SETTINGS = EngineSettings(engine="fake", model="", lanes=4, window_tokens=4096, max_queue=8)
 OK: dict[str, Any] = {}

@@ -6,7 +6,6 @@ received: its sink sees a pause. Three failures in a row without a tick that did
 
 import asyncio
 import logging
-import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,24 +20,22 @@ from superfluid.errors import (
     ModelLoadingError,
     QueueFullError,
     ShuttingDownError,
-    StoreUnavailableError,
     SuperfluidError,
     UnsupportedInputError,
     WorkerFailedError,
 )
-from superfluid.kvfiles.erasing import erase_files
 from superfluid.sessions.backend import JobSink
 from superfluid.worker.adapter_book import AdapterBook, not_loaded_error
+from superfluid.worker.erasures import Erasures, erase_from_disk
 from superfluid.worker.flight import TickFlight
 from superfluid.worker.journal import JobJournal
-from superfluid.worker.output import DEBUG_PREFIXES
+from superfluid.worker.link import Pulse, WorkerLink
 from superfluid.worker.parked_files import ParkedFiles
-from superfluid.worker.process import WORKER_COMMAND, WorkerProcess
+from superfluid.worker.process import WORKER_COMMAND
 from superfluid.worker.protocol import (
     AdapterLoaded,
     Cancel,
     EngineSettings,
-    Forget,
     Forgotten,
     FromWorker,
     ImageSized,
@@ -48,14 +45,12 @@ from superfluid.worker.protocol import (
     Load,
     LoadFailed,
     LogRecord,
-    Ping,
     Pong,
     Ready,
     Rejected,
     SetBackgroundRate,
     SetLogFilter,
     SetPin,
-    Stop,
     Submit,
     Tick,
     TickRecord,
@@ -63,19 +58,16 @@ from superfluid.worker.protocol import (
     TickStarted,
     ToWorker,
 )
-from superfluid.worker.refusals import exit_error, load_error, rejection_error
+from superfluid.worker.refusals import load_error, rejection_error
+from superfluid.worker.restarts import RestartPolicy
 from superfluid.worker.sizings import ImageSizings
 from superfluid.worker.statistics import model_statistics
 from superfluid.worker.totals import TickTotals
 from superfluid.worker.watchdog import Watchdog
 
-MAX_FAILURES = 3
-RETRY_SECONDS = 10.0
-UNASKED_RETRY_SECONDS = 60.0
 STOP_SECONDS = 5.0
 
 _logger = logging.getLogger("superfluid_daemon")
-_output_logger = logging.getLogger("superfluid_daemon::worker")
 
 
 class WorkerSupervisor:
@@ -101,11 +93,9 @@ class WorkerSupervisor:
         on_kv_span: Callable[[KvSpan], None] | None = None,
     ) -> None:
         self._settings = settings
-        self._environment = environment
         self._log_filter = log_filter
         self._background_divisor = 1
         self._clock: Clock = clock or SystemClock()
-        self._command = command
         self._on_tick = on_tick
         self._on_log = on_log
         self._on_spans = on_spans
@@ -113,23 +103,19 @@ class WorkerSupervisor:
         self._jobs = JobJournal()
         self._totals = TickTotals()
         self._sizings = ImageSizings()
-        self.adapters = AdapterBook(self._send)
+        self._erasures = Erasures()
         self._flight = TickFlight()
         self._parked = ParkedFiles()
-        self._forgetting: dict[int, asyncio.Future[None]] = {}
-        self._forgets = 0
         self._watchdog = Watchdog(timeout_seconds)
+        self._restarts = RestartPolicy(self._clock)
+        self._link = WorkerLink(
+            command, environment, self._watchdog, self._clock, on_message=self._on_message, pulse=self._pulse
+        )
+        self.adapters = AdapterBook(self._link.send)
         self._facts: ModelFacts | None = None
-        self._process: WorkerProcess | None = None
-        self._is_serving = False  # the present worker has reported Ready
         self._load_error: SuperfluidError | None = None
         self._first_ready: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
-        self._failures = 0
-        self._respawns = 0
-        self._pings = 0
-        self._gave_up_at: float | None = None
-        self._wake = asyncio.Event()
         self._is_draining = False
         self._is_stopping = False
         self._emptied = asyncio.Event()
@@ -146,11 +132,11 @@ class WorkerSupervisor:
     @property
     def is_ready(self) -> bool:
         """Whether a submitted job will run. True while a lost worker is being replaced; false after it was given up."""
-        return self._facts is not None and self._gave_up_at is None and not self._is_draining
+        return self._facts is not None and not self._restarts.is_given_up and not self._is_draining
 
     @property
     def worker_pid(self) -> int | None:
-        return self._process.pid if self._process is not None else None
+        return self._link.pid
 
     def submit(self, job: Job, sink: JobSink) -> None:
         """Never raises. While a lost worker is being replaced the job waits for the next one."""
@@ -159,16 +145,15 @@ class WorkerSupervisor:
             sink.failed(refusal)
             return
         self._jobs.add(job, sink)
-        if self._is_serving and self._process is not None:
-            self._process.send(Submit(self._jobs.to_send(job.job_id)))
+        if self._link.is_serving:
+            self._link.send(Submit(self._jobs.to_send(job.job_id)))
 
     def cancel(self, job_id: int) -> None:
         """The sink sees ``finished(CANCELLED)`` after the tick in flight, or at once if there is no worker."""
         if job_id not in self._jobs:
             return
-        if self._is_serving and self._process is not None:
+        if self._link.send(Cancel(job_id)):
             self._jobs.mark_cancelled(job_id)
-            self._process.send(Cancel(job_id))
         else:
             self._jobs.finish(job_id, Finish.CANCELLED)
             self._note_if_empty()
@@ -177,10 +162,10 @@ class WorkerSupervisor:
         """See ``sessions.backend.GenerationBackend``."""
         if self.facts.media is None:
             raise UnsupportedInputError(self.facts.no_images_reason)
-        if not self._is_serving or self._process is None:
+        if not self._link.is_serving:
             raise ModelLoadingError("The model's process is being replaced; try again in a moment.")
         request, answer = self._sizings.ask(blob)
-        self._process.send(request)
+        self._link.send(request)
         return await answer
 
     def parked_tokens(self, session: int) -> int:
@@ -196,62 +181,45 @@ class WorkerSupervisor:
 
         Raises StoreUnavailableError if the disk does not let a file go.
         """
-        if self._is_serving and self._process is not None:
-            self._forgets += 1
-            answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._forgetting[self._forgets] = answer
-            self._process.send(Forget(self._forgets, list(sessions)))
+        if self._link.is_serving:
+            request, answer = self._erasures.ask(sessions)
+            self._link.send(request)
             # No deadline: a worker that does not answer is killed, and a dead one keeps nothing in memory.
             await answer
         if self._settings.kv_files is not None:
             # Again, whatever the worker said: it may have died before it came to that.
-            directory = Path(self._settings.kv_files.directory)
-            try:
-                await asyncio.to_thread(erase_files, directory, sessions)
-            except OSError as error:
-                raise StoreUnavailableError(
-                    f"KV files of erased sessions stay on the disk: {error.strerror}"
-                ) from error
+            await erase_from_disk(Path(self._settings.kv_files.directory), sessions)
 
     def set_log_filter(self, directive: str) -> None:
         """For this worker and every later one."""
         self._log_filter = directive
-        if self._process is not None:
-            self._process.send(SetLogFilter(directive))
+        self._link.send_early(SetLogFilter(directive))
 
     def pin(self, session: int, deadline_unix_ms: int) -> None:
         """For this worker. A later one has nothing that could be held, until the session's next job tells it again."""
-        self._send(SetPin(session, deadline_unix_ms))
+        self._link.send(SetPin(session, deadline_unix_ms))
 
     def set_background_rate(self, divisor: int) -> None:
         """For this worker and every later one."""
         self._background_divisor = divisor
-        self._send(SetBackgroundRate(divisor))
+        self._link.send(SetBackgroundRate(divisor))
 
     def statistics(self) -> ModelStatistics:
         return model_statistics(
             self._jobs,
             self._totals,
             is_ready=self.is_ready,
-            failures=self._failures,
-            respawns=self._respawns,
-            tick=self._flight.status(self._clock.monotonic(), is_busy=self._is_serving and self._jobs.has_lanes),
+            failures=self._restarts.failures,
+            respawns=self._restarts.respawns,
+            tick=self._flight.status(self._clock.monotonic(), is_busy=self._link.is_serving and self._jobs.has_lanes),
             kv=self._parked.totals(),
         )
-
-    def _send(self, message: ToWorker) -> bool:
-        """False if there is no worker that serves."""
-        if not self._is_serving or self._process is None:
-            return False
-        self._process.send(message)
-        return True
 
     def _refusal(self) -> SuperfluidError | None:
         if self._is_draining:
             return ShuttingDownError("The server is shutting down.")
-        if self._gave_up_at is not None:
-            if self._clock.monotonic() - self._gave_up_at >= RETRY_SECONDS:
-                self._wake.set()
+        if self._restarts.is_given_up:
+            self._restarts.job_refused()
             return _failed_error()
         if self._facts is None:
             return ModelLoadingError("The model is still being loaded.")
@@ -285,18 +253,13 @@ class WorkerSupervisor:
     async def stop(self, grace_seconds: float = STOP_SECONDS) -> None:
         """Ends the worker (killed after ``grace_seconds``) and fails the jobs that are left. Idempotent."""
         self._is_draining = self._is_stopping = True
-        self._wake.set()
+        self._restarts.stop()
         if self._task is None:
             return
-        if self._process is not None:
-            if self._is_serving:
-                self._process.send(Stop())
-            else:
-                self._process.kill("was stopped while loading")
+        self._link.stop()
         done, _ = await asyncio.wait({self._task}, timeout=grace_seconds)
         if not done:
-            if self._process is not None:
-                self._process.kill("did not stop in time")
+            self._link.kill("did not stop in time")
             await asyncio.wait({self._task})
 
     async def _supervise(self) -> None:
@@ -313,7 +276,7 @@ class WorkerSupervisor:
         except Exception as error:
             # Supervision point: whatever went wrong here, nobody may wait for a worker that will not come.
             _logger.exception("the worker's supervisor failed")
-            self._gave_up_at = self._clock.monotonic()
+            self._restarts.give_up()
             self._jobs.fail_all(_failed_error())
             self._settle_first_ready(WorkerFailedError(f"The worker's supervisor failed: {error}"))
         finally:
@@ -330,29 +293,21 @@ class WorkerSupervisor:
                 self._first_ready.exception()  # a start that was cancelled will not look
 
     async def _after_failure(self, error: SuperfluidError) -> None:
-        self._failures += 1
-        facts = {"reason": error.message, "failures": self._failures, "jobs": len(self._jobs)}
-        if self._failures < MAX_FAILURES:
+        is_tried_again = self._restarts.failed()
+        facts = {"reason": error.message, "failures": self._restarts.failures, "jobs": len(self._jobs)}
+        if is_tried_again:
             _logger.warning("the worker was lost; starting another", extra={"fields": facts})
         else:
             _logger.error("the worker was lost too often; its jobs fail", extra={"fields": facts})
             await self._give_up()
-        self._respawns += 1
+        self._restarts.respawns += 1
 
     async def _give_up(self) -> None:
-        """Fails everything and waits for a reason to try again.
-
-        That is a job submitted after ten seconds, or a minute: somebody who asks ``is_ready`` first never submits.
-        """
-        self._gave_up_at = self._clock.monotonic()
+        """Fails everything and waits for a reason to try again."""
+        self._restarts.give_up()
         self._jobs.fail_all(_failed_error())
         self._note_if_empty()
-        self._wake.clear()
-        if self._is_stopping:
-            return
-        try:
-            await asyncio.wait_for(self._wake.wait(), UNASKED_RETRY_SECONDS)
-        except TimeoutError:
+        if not await self._restarts.wait_for_reason():
             _logger.info("trying to start the worker again")
 
     # ---- one worker
@@ -361,52 +316,22 @@ class WorkerSupervisor:
         """From spawning to the end of one worker; says why it ended."""
         self._load_error = None
         try:
-            self._process = process = await WorkerProcess.spawn(
-                self._command, self._environment, self._on_message, self._log_line
-            )
-        except WorkerFailedError as error:
-            return error
-        if self._is_stopping:
-            process.kill("was stopped while loading")
-        process.send(Load(self._settings, self._log_filter))
-        # No deadline while it loads: a big file on a slow disk takes what it takes, and ``stop`` kills.
-        while not await process.wait_lost(self._watchdog.check_seconds):
-            if self._is_serving:
-                self._check_pulse(process)
-        worker_exit = await process.end()
-        was_loading = not self._is_serving
-        self._process = None
-        self._is_serving = False
+            error = await self._link.run(lambda: Load(self._settings, self._log_filter))
+        except WorkerFailedError as not_started:
+            return not_started
         self._totals.worker_lost()
         self.adapters.worker_lost()
         self._sizings.fail_all(WorkerFailedError("The model's process ended while it looked at the image."))
         self._parked.worker_lost()
-        for request_id in list(self._forgetting):
-            self._forgotten(request_id)
+        self._erasures.worker_lost()
         self._jobs.worker_lost()
         self._note_if_empty()
-        return self._load_error or exit_error(worker_exit, was_loading=was_loading)
+        return self._load_error or error
 
-    def _check_pulse(self, process: WorkerProcess) -> None:
+    def _pulse(self) -> Pulse:
         if self.adapters.is_loading:
-            # As with a model: a big file on a slow disk takes what it takes.
-            self._watchdog.restart(self._clock.monotonic())
-            return
-        is_busy = len(self._jobs) > 0 or len(self._sizings) > 0
-        match self._watchdog.check(self._clock.monotonic(), is_busy=is_busy):
-            case "ping":
-                self._pings += 1
-                process.send(Ping(self._pings))
-            case "wedged":
-                process.kill("stopped answering")
-            case "fine":
-                pass
-
-    def _log_line(self, line: str) -> None:
-        if line.startswith(DEBUG_PREFIXES):
-            print(line, file=sys.stderr, flush=True)
-        else:
-            _output_logger.info("%s", line)
+            return "loading"
+        return "busy" if len(self._jobs) > 0 or len(self._sizings) > 0 else "idle"
 
     # ---- messages; called by the socket's protocol
 
@@ -427,7 +352,7 @@ class WorkerSupervisor:
             case KvChanged():
                 self._parked.take(message)
             case Forgotten():
-                self._forgotten(message.request_id)
+                self._erasures.answered(message.request_id)
             case Rejected():
                 self._jobs.fail(message.job_id, rejection_error(message))
                 self._note_if_empty()
@@ -453,36 +378,28 @@ class WorkerSupervisor:
         if tick.spans and self._on_spans is not None:
             self._on_spans(tick.spans)
         if record.decode_lanes or record.prefill_tokens:
-            self._failures = 0
+            self._restarts.progressed()
         for output in tick.outputs:
             broken_job = self._jobs.deliver(output)
-            if broken_job is not None and self._process is not None:
-                self._process.send(Cancel(broken_job))
+            if broken_job is not None:
+                self._link.send(Cancel(broken_job))
         if self._is_draining:
             self._note_if_empty()
         if self._on_tick is not None:
             self._on_tick(record)
 
     def _on_ready(self, facts: ModelFacts) -> None:
-        assert self._process is not None
         self._facts = facts
-        self._gave_up_at = None
-        self._is_serving = True
-        self._watchdog.restart(self._clock.monotonic())
+        self._restarts.loaded()
+        self._link.loaded()
         if self._background_divisor > 1:
-            self._process.send(SetBackgroundRate(self._background_divisor))
+            self._link.send(SetBackgroundRate(self._background_divisor))
         loads, unloads = self.adapters.for_new_worker(self._jobs.adapters())
         jobs = [Submit(self._jobs.to_send(job_id)) for job_id in self._jobs.job_ids()]
         messages: list[ToWorker] = [*loads, *jobs, *unloads]
         for message in messages:
-            self._process.send(message)
+            self._link.send(message)
         self._settle_first_ready(None)
-
-    def _forgotten(self, request_id: int) -> None:
-        """By the worker, or with it."""
-        answer = self._forgetting.pop(request_id, None)
-        if answer is not None and not answer.done():
-            answer.set_result(None)
 
     def _note_if_empty(self) -> None:
         if self._is_draining and len(self._jobs) == 0:
