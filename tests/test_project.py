@@ -37,6 +37,8 @@ ALLOWED_IMPORTS: dict[str, tuple[str, ...]] = {
     "sessions": ("store", "chat", "domain", *BASE),
     "worker": ("scheduling", "engine", "kvfiles", "sessions.backend", "domain", "telemetry.logs", *BASE),
     "worker.protocol": ("domain", "errors"),
+    "worker.settings": ("domain",),
+    "worker.frames": ("domain", "errors"),
     "http": ("sessions", "domain", *BASE),
     # The schema and its codecs are pure; what answers requests knows the use cases.
     "native": ("domain", "errors"),
@@ -75,7 +77,7 @@ ALLOWED_IMPORTS: dict[str, tuple[str, ...]] = {
     "session_stack": ("native", "web", "http.server", "kvfiles", "sessions", "store", "domain", *BASE),
     "telemetry_stack": ("telemetry", "domain", *BASE),
     "monitor_link": ("telemetry", "tui.protocol", *BASE),
-    "engine_settings": ("domain.speculation", "models", "kvfiles.names", "worker.protocol", *BASE),
+    "engine_settings": ("domain.speculation", "models", "kvfiles.names", "worker.settings", *BASE),
     "descriptors": (),
     "banner": ("domain", "models.progress", "sessions.interface", *BASE),
 }

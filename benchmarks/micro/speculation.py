@@ -26,7 +26,8 @@ from superfluid.engine.interface import Row, StepResult
 from superfluid.engine.llama import LlamaEngine, LlamaOptions
 from superfluid.worker.inbox import Inbox
 from superfluid.worker.loop import TickLoop
-from superfluid.worker.protocol import EngineSettings, FromWorker, Submit, Tick
+from superfluid.worker.protocol import FromWorker, Submit, Tick
+from superfluid.worker.settings import EngineSettings
 
 LINES = 300
 BOUND_SIZES = (1, 2, 3, 5, 9, 16)

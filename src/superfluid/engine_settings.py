@@ -8,7 +8,7 @@ from superfluid.config import ModelConfig, SessionsConfig
 from superfluid.domain.speculation import SpeculationRules
 from superfluid.kvfiles.names import KV_DIRECTORY
 from superfluid.models.source import ModelFile
-from superfluid.worker.protocol import EngineSettings, KvFileSettings
+from superfluid.worker.settings import EngineSettings, KvFileSettings
 
 _MAX_HOST_CACHE_BYTES = 8 << 30
 _HOST_CACHE_SHARE = 0.4

@@ -9,8 +9,9 @@ from tests.fixtures.job_sink import RecordingSink, make_job
 from superfluid.domain.reply import Finish
 from superfluid.domain.request import QosClass
 from superfluid.errors import EngineFaultError, ShuttingDownError, WorkerFailedError
+from superfluid.worker.frames import FrameError
 from superfluid.worker.journal import MAX_LOSSES_WITHOUT_TOKEN, JobJournal
-from superfluid.worker.protocol import FrameError, LaneOutput, TokenScores
+from superfluid.worker.protocol import LaneOutput, TokenScores
 
 
 def packed(*tokens: int) -> bytes:

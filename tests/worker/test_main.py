@@ -16,10 +16,9 @@ from tests.fixtures.tick_loop import cold_reply, make_job, make_settings, words
 
 from superfluid.domain.reply import Finish
 from superfluid.domain.request import QosClass
+from superfluid.worker.frames import FrameBuffer, decode_from_worker, encode_frame
 from superfluid.worker.protocol import (
     Cancel,
-    EngineSettings,
-    FrameBuffer,
     FromWorker,
     Load,
     LoadFailed,
@@ -33,9 +32,8 @@ from superfluid.worker.protocol import (
     Tick,
     TickStarted,
     ToWorker,
-    decode_from_worker,
-    encode_frame,
 )
+from superfluid.worker.settings import EngineSettings
 
 _SOURCE = Path(__file__).parents[2] / "src"
 _DEADLINE_SECONDS = 20

@@ -10,7 +10,8 @@ from superfluid.domain.job import Job
 from superfluid.domain.memory import MemoryRules
 from superfluid.domain.request import QosClass
 from superfluid.worker.memory_watch import MOST_HELD_SECONDS
-from superfluid.worker.protocol import EngineSettings, SetPin
+from superfluid.worker.protocol import SetPin
+from superfluid.worker.settings import EngineSettings
 from superfluid.worker.system_pressure import SystemPressure
 
 CALM, WARNING, CRITICAL = (0.0, 0.0), (12.0, 0.0), (60.0, 20.0)

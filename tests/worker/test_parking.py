@@ -27,8 +27,9 @@ from superfluid.domain.request import SamplingParams
 from superfluid.engine.fake_script import FakeScript
 from superfluid.kvfiles.format import KvKey
 from superfluid.worker.parking import BUSY_SHARE, MOST_SAVED_UP_SECONDS, SETTLE_SECONDS
-from superfluid.worker.protocol import Forget, KvFileSettings, KvTotals, Stop
+from superfluid.worker.protocol import Forget, KvTotals, Stop
 from superfluid.worker.resuming import READ_PATIENCE_SECONDS
+from superfluid.worker.settings import KvFileSettings
 
 SAMPLED = SamplingParams(temperature=1.5, top_p=0.9, seed=11)
 PROMPT = words(1, 400)

@@ -16,7 +16,7 @@ from superfluid.domain.request import SamplingParams
 from superfluid.engine.llama import LlamaEngine, LlamaOptions
 from superfluid.kvfiles.format import KvKey
 from superfluid.worker.parking import SETTLE_SECONDS
-from superfluid.worker.protocol import KvFileSettings
+from superfluid.worker.settings import KvFileSettings
 
 SAMPLED = SamplingParams(temperature=0.8, top_k=40, seed=5)
 PROMPT = np.random.default_rng(4).integers(97, 123, 300).tolist()

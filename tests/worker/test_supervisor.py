@@ -31,8 +31,9 @@ from superfluid.errors import (
     UsageError,
     WorkerFailedError,
 )
-from superfluid.worker.protocol import EngineSettings, LogRecord, TickRecord
+from superfluid.worker.protocol import LogRecord, TickRecord
 from superfluid.worker.restarts import RETRY_SECONDS
+from superfluid.worker.settings import EngineSettings
 from superfluid.worker.supervisor import WorkerSupervisor
 
 SETTINGS = EngineSettings(engine="fake", model="", lanes=4, window_tokens=4096, max_queue=8)

@@ -12,7 +12,7 @@ from tests.fixtures.job_sink import RecordingSink, make_job
 
 from superfluid.domain.reply import Finish
 from superfluid.errors import AdapterNotFoundError, AdapterRefusedError, ModelLoadingError, SuperfluidError
-from superfluid.worker.protocol import EngineSettings
+from superfluid.worker.settings import EngineSettings
 from superfluid.worker.supervisor import WorkerSupervisor
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

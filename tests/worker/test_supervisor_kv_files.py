@@ -15,7 +15,8 @@ from tests.fixtures import standin_worker
 from superfluid.domain.job import ParkKind
 from superfluid.errors import StoreUnavailableError
 from superfluid.kvfiles.names import KvName
-from superfluid.worker.protocol import EngineSettings, KvFileSettings, LogRecord
+from superfluid.worker.protocol import LogRecord
+from superfluid.worker.settings import EngineSettings, KvFileSettings
 from superfluid.worker.supervisor import WorkerSupervisor
 
 SETTINGS = EngineSettings(engine="fake", model="", lanes=4, window_tokens=4096, max_queue=8)

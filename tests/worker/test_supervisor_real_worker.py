@@ -29,7 +29,7 @@ from superfluid.errors import (
     UnsupportedInputError,
     WorkerFailedError,
 )
-from superfluid.worker.protocol import EngineSettings
+from superfluid.worker.settings import EngineSettings
 from superfluid.worker.supervisor import WorkerSupervisor
 
 WINDOW_TOKENS = 512

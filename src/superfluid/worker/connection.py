@@ -4,8 +4,9 @@ import socket
 import threading
 from collections.abc import Callable
 
+from superfluid.worker.frames import FrameBuffer, FrameError, decode_to_worker, encode_frame
 from superfluid.worker.inbox import Inbox
-from superfluid.worker.protocol import FrameBuffer, FrameError, FromWorker, decode_to_worker, encode_frame
+from superfluid.worker.protocol import FromWorker
 
 _READ_BYTES = 1 << 16
 

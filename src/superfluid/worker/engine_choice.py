@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 from superfluid.engine.interface import Engine
-from superfluid.worker.protocol import EngineSettings
+from superfluid.worker.settings import EngineSettings
 
 if TYPE_CHECKING:
     from superfluid.engine.llama import LlamaOptions

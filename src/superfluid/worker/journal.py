@@ -10,7 +10,8 @@ from superfluid.domain.job import Job
 from superfluid.domain.reply import Finish
 from superfluid.errors import EngineFaultError, SuperfluidError, WorkerFailedError
 from superfluid.sessions.backend import JobSink
-from superfluid.worker.protocol import FrameError, LaneOutput
+from superfluid.worker.frames import FrameError
+from superfluid.worker.protocol import LaneOutput
 
 TOKEN_BYTES = 4
 MAX_LOSSES_WITHOUT_TOKEN = 5

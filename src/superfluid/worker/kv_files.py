@@ -13,7 +13,7 @@ from superfluid.engine.model_file import model_files
 from superfluid.kvfiles.format import KvKey
 from superfluid.kvfiles.model_digest import files_digest
 from superfluid.kvfiles.service import KvEvent, KvFiles
-from superfluid.worker.protocol import EngineSettings, KvFileSettings
+from superfluid.worker.settings import EngineSettings, KvFileSettings
 
 OPEN_SECONDS: Final = 2.0
 """How long the start waits for the directory, so that the first requests find what is there. A model that is new here

@@ -25,7 +25,6 @@ from superfluid.worker.memory_watch import MemoryWatch
 from superfluid.worker.parking import Parking
 from superfluid.worker.protocol import (
     Cancel,
-    EngineSettings,
     Forget,
     FromWorker,
     KvSpan,
@@ -43,6 +42,7 @@ from superfluid.worker.protocol import (
     ToWorker,
     UnloadAdapter,
 )
+from superfluid.worker.settings import EngineSettings
 from superfluid.worker.threads import ThreadPolicy
 from superfluid.worker.ticks import TickReporter, TickTimes, tick_started
 

@@ -9,15 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Self, cast
 
 from superfluid.errors import WorkerFailedError
+from superfluid.worker.frames import FrameBuffer, FrameError, decode_from_worker, encode_frame
 from superfluid.worker.output import LineSplitter
-from superfluid.worker.protocol import (
-    FrameBuffer,
-    FrameError,
-    FromWorker,
-    ToWorker,
-    decode_from_worker,
-    encode_frame,
-)
+from superfluid.worker.protocol import FromWorker, ToWorker
 
 # -P keeps the working directory off the module path: a json.py lying there must not become ours.
 WORKER_COMMAND = (sys.executable, "-P", "-m", "superfluid.worker")

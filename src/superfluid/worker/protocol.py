@@ -1,76 +1,17 @@
-"""The messages between the daemon and a worker, and their framing. Pure; used on both sides.
+"""The messages between the daemon and a worker. Pure; used on both sides.
 
-A frame is a 4-byte little-endian length and that many bytes of MessagePack (one message). Token ids travel as packed
-little-endian int32. The first message to a worker is ``Load``; its first answer is ``Ready`` or ``LoadFailed``.
+Token ids travel as packed little-endian int32. The first message to a worker is ``Load``; its first answer is
+``Ready`` or ``LoadFailed``. How they are framed: ``worker.frames``.
 """
 
-import struct
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
 
 from superfluid.domain.job import Job
-from superfluid.domain.memory import MemoryRules
 from superfluid.domain.model import ModelFacts
 from superfluid.domain.reply import Finish
-from superfluid.domain.scheduling import SchedulingRules
-from superfluid.domain.speculation import NO_SPECULATION, SpeculationRules
-
-MAX_FRAME_BYTES = 256 * 1024 * 1024
-_LENGTH = struct.Struct("<I")
-
-
-class KvFileSettings(Struct, frozen=True, kw_only=True):
-    """Where a worker writes KV files, and how many bytes of them: of sessions' parks, and of the prefixes of requests.
-
-    A budget of 0 keeps none of that kind, ``None`` sets no bound.
-    """
-
-    directory: str
-    park_bytes: int | None
-    request_bytes: int | None
-
-
-class EngineSettings(Struct, frozen=True, kw_only=True):
-    """How a worker loads its model. ``None`` threads means one per physical core that this process may use.
-
-    ``model`` is a path for ``llamacpp``; for ``fake`` it is a path to a script (see ``engine/fake.py``) or empty.
-    ``window_tokens`` is per lane; ``host_cache_bytes`` bounds the prefixes kept in host memory.
-    ``stream_interval_seconds`` is how long drawn tokens may wait for those of the next ticks, so that fast ticks share
-    a message. ``projector`` lets the model see images, which lie in ``media_directory`` under their SHA-256;
-    ``projector_type`` is what its file calls it. One that is optional and does not fit the model is left out.
-    ``kv_bits`` is 0 for f16, or 8 or 4 for one of llama.cpp's quantized types.
-    """
-
-    engine: Literal["llamacpp", "fake"]
-    model: str
-    lanes: int
-    window_tokens: int | None
-    max_queue: int
-    threads: int | None = None
-    gpu_layers: int = -1
-    flash_attention: Literal["auto", "on", "off"] = "auto"
-    host_cache_bytes: int = 0
-    llama_library_path: str | None = None
-    is_engine_log_kept: bool = False
-    stream_interval_seconds: float = 0.0
-    is_traced: bool = False
-    """Whether ticks are told one by one, as ``TickSpan``."""
-    projector: str | None = None
-    projector_type: str = ""
-    is_projector_optional: bool = False
-    media_directory: str | None = None
-    scheduling: SchedulingRules = SchedulingRules()
-    kv_files: KvFileSettings | None = None
-    adapts_threads: bool = False
-    """Whether one thread fewer decodes while another process takes a core."""
-    is_window_fitted: bool = False
-    """Without ``window_tokens``: a window that cannot be fitted to the memory is an error."""
-    kv_bits: int = 0
-    memory: MemoryRules = MemoryRules()
-    speculation: SpeculationRules = NO_SPECULATION
-
+from superfluid.worker.settings import EngineSettings
 
 # ---- daemon to worker
 
@@ -415,61 +356,3 @@ FromWorker = (
     | KvSpan
     | AdapterLoaded
 )
-
-
-class FrameError(ValueError):
-    """The other side sent a frame that is too long or does not decode: the connection is of no use any more."""
-
-
-_encoder = msgspec.msgpack.Encoder()
-_to_worker = msgspec.msgpack.Decoder(ToWorker)
-_from_worker = msgspec.msgpack.Decoder(FromWorker)
-
-
-def encode_frame(message: ToWorker | FromWorker) -> bytes:
-    """One whole frame, length included."""
-    payload = _encoder.encode(message)
-    return _LENGTH.pack(len(payload)) + payload
-
-
-class FrameBuffer:
-    """Cuts a byte stream into frame payloads. Feed it what was read; iterate over what is complete."""
-
-    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._buffer = bytearray()
-        self._max = max_frame_bytes
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """The payloads completed by ``data``. Raises FrameError on a length over the bound."""
-        buffer = self._buffer
-        buffer += data
-        payloads: list[bytes] = []
-        offset = 0
-        while len(buffer) - offset >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(buffer, offset)
-            if length > self._max:
-                raise FrameError(f"frame of {length} bytes exceeds {self._max}")
-            end = offset + _LENGTH.size + length
-            if len(buffer) < end:
-                break
-            payloads.append(bytes(buffer[offset + _LENGTH.size : end]))
-            offset = end
-        if offset:
-            del buffer[:offset]
-        return payloads
-
-
-def decode_to_worker(payload: bytes) -> ToWorker:
-    """Raises FrameError."""
-    try:
-        return _to_worker.decode(payload)
-    except msgspec.MsgspecError as error:
-        raise FrameError(str(error)) from error
-
-
-def decode_from_worker(payload: bytes) -> FromWorker:
-    """Raises FrameError."""
-    try:
-        return _from_worker.decode(payload)
-    except msgspec.MsgspecError as error:
-        raise FrameError(str(error)) from error

@@ -11,7 +11,7 @@ from superfluid.engine.interface import Engine
 from superfluid.errors import UsageError
 from superfluid.worker.draft_model import DraftModel
 from superfluid.worker.engine_choice import load_draft_engine
-from superfluid.worker.protocol import EngineSettings
+from superfluid.worker.settings import EngineSettings
 
 _logger = logging.getLogger("superfluid_daemon::engine")
 

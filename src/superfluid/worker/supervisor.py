@@ -35,7 +35,6 @@ from superfluid.worker.process import WORKER_COMMAND
 from superfluid.worker.protocol import (
     AdapterLoaded,
     Cancel,
-    EngineSettings,
     Forgotten,
     FromWorker,
     ImageSized,
@@ -60,6 +59,7 @@ from superfluid.worker.protocol import (
 )
 from superfluid.worker.refusals import load_error, rejection_error
 from superfluid.worker.restarts import RestartPolicy
+from superfluid.worker.settings import EngineSettings
 from superfluid.worker.sizings import ImageSizings
 from superfluid.worker.statistics import model_statistics
 from superfluid.worker.totals import TickTotals
