@@ -155,8 +155,8 @@ def test_gate_measures_plain_steps_first_and_closes_where_drafts_cost_too_much()
     shadow.run()
     drafts = _drafts(shadow)
     first = next(place for place, count in enumerate(drafts) if count)
-    assert first == 1
-    assert not any(drafts[2:20])
+    assert first == 3
+    assert not any(drafts[6:20])
     assert any(drafts[20:])
 
 

@@ -1,16 +1,19 @@
 """When guessing ahead is given up: for a request that guesses badly, and where nothing gets faster. Pure; worker."""
 
+from collections import deque
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from superfluid.domain.speculation import MAX_DRAFT_TOKENS, SpeculationRules
+from superfluid.scheduling.step_costs import ENOUGH_PLAIN_SAMPLES, StepCosts
 
 FAILURES_TO_END: Final = 2
-KEEP_OF_OLD: Final = 0.75
-"""What earlier drafts weigh, from one judgement to the next: a single bad one among good ones is no reason to stop."""
 FIRST_PATIENCE_STEPS: Final = 1.0
 PATIENCE_STEPS: Final = 0.5
 """A probe that has lost this many plain steps is over: text that copies nothing shows it with its first drafts."""
+CREDIT_STEPS: Final = 6.0
+"""What was won before counts for no more than this: a copy survives a change in it, and prose behind it ends drafts."""
+JUDGED_STEPS: Final = 24
 
 
 @dataclass(slots=True)
@@ -51,53 +54,79 @@ class Guesser:
             self.depth = min(MAX_DRAFT_TOKENS, 2 * self.depth) if accepted >= proposed else max(1, accepted)
 
 
+class _Step(NamedTuple):
+    tokens: int
+    drawn: float
+
+
 @dataclass(slots=True)
 class ThroughputGate:
-    """One count of lanes': what steps with drafts took, and what plain steps would have taken for their tokens."""
+    """One count of lanes': what its steps with drafts have won and cost, in plain steps.
+
+    It keeps an account. A step with drafts pays in what it drew, in tokens a lane, and takes what it cost by the
+    medians of ``costs``: so one disturbed step decides nothing. Overdrawn, the gate closes; also when the judged steps
+    together are not worth ``min_speedup``. Before that the plain samples are taken anew if they are old, for the whole
+    machine may have become slower. Times in seconds.
+    """
 
     rules: SpeculationRules
-    _drafted: int = field(default=0, init=False)
-    _seconds: float = field(default=0.0, init=False)
-    _plain_seconds: float = field(default=0.0, init=False)
-    _has_passed: bool = field(default=False, init=False)
-    _has_closed: bool = field(default=False, init=False)
+    costs: StepCosts = field(default_factory=StepCosts, init=False)
+    _judged: deque[_Step] = field(default_factory=lambda: deque(maxlen=JUDGED_STEPS), init=False)
+    _unbooked: list[_Step] = field(default_factory=list, init=False)
+    _balance: float = field(default=FIRST_PATIENCE_STEPS, init=False)
+    _unjudged_tokens: int = field(default=0, init=False)
     _resting_steps: int = field(default=0, init=False)
     _next_rest_steps: int = field(init=False)
+    _checking_steps: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self._next_rest_steps = self.rules.reprobe_steps
 
     @property
     def is_open(self) -> bool:
-        return self._resting_steps == 0
+        """Whether the next step may have drafts."""
+        is_measuring = self._checking_steps > 0 or not self.costs.has_plain or self.costs.is_refresh_due
+        return self._resting_steps == 0 and not is_measuring
 
-    def observe_plain(self) -> None:
+    def observe_plain(self, seconds: float) -> None:
         """A step without drafts."""
+        self.costs.observe_plain(seconds)
         self._resting_steps = max(0, self._resting_steps - 1)
+        if self._checking_steps:
+            self._checking_steps -= 1
+            if not self._checking_steps:
+                self.costs.compare_anew(len(self._judged))
 
-    def observe(self, drafted: int, seconds: float, plain_seconds: float, step_seconds: float) -> None:
-        """A step with ``drafted`` tokens took ``seconds``; plain steps, at ``step_seconds`` each, ``plain_seconds``."""
-        self._drafted += drafted
-        self._seconds += seconds
-        self._plain_seconds += plain_seconds
-        patience = PATIENCE_STEPS if self._has_closed else FIRST_PATIENCE_STEPS
-        if not self._has_passed and self._seconds - self._plain_seconds > patience * step_seconds:
-            self._close()
-        elif self._drafted >= self.rules.gate_probe_tokens:
+    def observe(self, tokens: int, drawn: float, seconds: float) -> None:
+        """A step with ``tokens`` guessed tokens drew ``drawn`` a lane."""
+        self.costs.observe(tokens, seconds)
+        self._unbooked.append(_Step(tokens, drawn))
+        self._unjudged_tokens += tokens
+        if not self.costs.has_drafted:
+            return
+        for step in self._unbooked:
+            self._judged.append(step)
+            self._balance = min(CREDIT_STEPS, self._balance + step.drawn - self.costs.cost(step.tokens))
+        self._unbooked.clear()
+        if self._balance < 0:
+            self._give_up()
+        elif self._unjudged_tokens >= self.rules.gate_probe_tokens:
             self._judge()
 
     def _judge(self) -> None:
-        if self._plain_seconds < self.rules.min_speedup * self._seconds:
-            self._close()
+        drawn = sum([step.drawn for step in self._judged])
+        if drawn < self.rules.min_speedup * sum([self.costs.cost(step.tokens) for step in self._judged]):
+            self._give_up()
             return
-        self._drafted = 0
-        self._seconds *= KEEP_OF_OLD
-        self._plain_seconds *= KEEP_OF_OLD
-        self._has_passed = True
+        self._unjudged_tokens = 0
         self._next_rest_steps = self.rules.reprobe_steps
 
-    def _close(self) -> None:
+    def _give_up(self) -> None:
+        self._balance, self._unjudged_tokens = PATIENCE_STEPS, 0
+        if self.costs.is_stale:
+            self._checking_steps = ENOUGH_PLAIN_SAMPLES
+            self.costs.restart_plain()
+            return
+        self._judged.clear()
         self._resting_steps = self._next_rest_steps
         self._next_rest_steps = min(2 * self._next_rest_steps, self.rules.reprobe_max_steps)
-        self._drafted, self._seconds, self._plain_seconds = 0, 0.0, 0.0
-        self._has_passed, self._has_closed = False, True

@@ -62,10 +62,6 @@ class Rates:
         nearest = min(self._decode, key=lambda seen: (abs(seen - lanes), seen))
         return self._decode[nearest] * max(1.0, lanes / nearest)
 
-    def has_decoded(self, lanes: int) -> bool:
-        """Whether a step over just so many lanes was seen."""
-        return lanes in self._decode
-
     def gap_seconds(self, lanes: int) -> float:
         """Of one more run of lane ids in each step over ``lanes`` lanes."""
         return GAP_SHARE_OF_STEP * self.decode_seconds(lanes)

@@ -95,7 +95,6 @@ class Scheduler:
         self._speculation = Speculation(
             settings.speculation,
             self._lanes,
-            self._rates,
             self._counters,
             can_truncate=settings.can_truncate,
             window_tokens=settings.window_tokens,

@@ -13,7 +13,6 @@ from superfluid.domain.speculation import SpeculationRules
 from superfluid.scheduling.gates import Guesser, ThroughputGate, YieldFloor
 from superfluid.scheduling.lookup import continuation, find_match
 from superfluid.scheduling.plan import DecodeLane, StepOutcome, StepPlan
-from superfluid.scheduling.rates import Rates
 from superfluid.scheduling.sequence import Lane, Sequence
 from superfluid.scheduling.statistics import SchedulerCounters
 
@@ -30,7 +29,6 @@ class Speculation:
 
     rules: SpeculationRules
     lanes: list[Lane]
-    rates: Rates
     counters: SchedulerCounters
     can_truncate: bool
     window_tokens: int
@@ -59,7 +57,7 @@ class Speculation:
             return
         gate = self._gate(len(plan.decodes))
         if not outcome.drafted:
-            gate.observe_plain()
+            gate.observe_plain(outcome.decode_seconds)
             return
         lanes = {decode.job_id: self.lanes[decode.lane] for decode in plan.decodes}
         for drafted in outcome.drafted:
@@ -69,16 +67,11 @@ class Speculation:
         proposed = sum([drafted.proposed for drafted in outcome.drafted])
         self.counters.spec_proposed_total += proposed
         self.counters.spec_accepted_total += sum([drafted.accepted for drafted in outcome.drafted])
-        step_seconds = self.rates.decode_seconds(len(plan.decodes))
         drawing = len(plan.decodes) - len(outcome.replayed)
-        plain_seconds = step_seconds * len(outcome.drawn) / drawing
-        gate.observe(proposed, outcome.draft_seconds + outcome.decode_seconds, plain_seconds, step_seconds)
+        gate.observe(proposed, len(outcome.drawn) / drawing, outcome.draft_seconds + outcome.decode_seconds)
 
     def _may_draft(self, lanes: int) -> bool:
-        """The gate needs to know what a plain step takes."""
-        if not self.rules.has_gate:
-            return True
-        return self.rates.has_decoded(lanes) and self._gate(lanes).is_open
+        return not self.rules.has_gate or self._gate(lanes).is_open
 
     def _gate(self, lanes: int) -> ThroughputGate:
         gate = self._gates.get(lanes)
