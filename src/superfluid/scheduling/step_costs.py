@@ -15,7 +15,7 @@ ENOUGH_PLAIN_SAMPLES: Final = 3
 DRAFTED_SAMPLES: Final = 24
 ENOUGH_DRAFTED_SAMPLES: Final = 3
 REFRESH_STEPS: Final = 16
-"""After so many steps with drafts in a row a plain one is due. While a copy goes well that is a hundredth of its time."""
+"""After so many steps with drafts in a row a plain one is due: in a copy a hundredth of the time."""
 STALE_STEPS: Final = 12
 """Before anything is decided to the drafts' disadvantage, the plain samples must be younger than this many steps."""
 
@@ -92,7 +92,7 @@ class StepCosts:
     def cost(self, tokens: int) -> float:
         """Of a step with that many guessed tokens, in plain steps; 1 if no step with drafts was seen.
 
-        Steps of about that many tokens count, since each token adds less the more there are; all where those are too few.
+        Steps of about that many tokens count, since each adds less the more there are; all where those are too few.
         """
         alike = [sample.extra for sample in self._drafted if sample.tokens.bit_length() == tokens.bit_length()]
         if len(alike) < ENOUGH_DRAFTED_SAMPLES:
