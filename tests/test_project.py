@@ -74,6 +74,8 @@ ALLOWED_IMPORTS: dict[str, tuple[str, ...]] = {
     "cli.media": ("native", *BASE),
     # The composition root and its helpers.
     "daemon": ("",),
+    "model_stack": ("worker", "sessions", "chat", "models", "telemetry.tracer", "engine_settings", "domain", *BASE),
+    "model_search": ("models", *BASE),
     "session_stack": ("native", "web", "http.server", "kvfiles", "sessions", "store", "domain", *BASE),
     "telemetry_stack": ("telemetry", "domain", *BASE),
     "monitor_link": ("telemetry", "tui.protocol", *BASE),

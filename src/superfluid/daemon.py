@@ -9,38 +9,28 @@ import signal
 import socket
 import sys
 import termios
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from superfluid.banner import announce_loading, announce_ready, base_url
-from superfluid.chat.model import LoadedText, open_text
 from superfluid.clock import SystemClock
 from superfluid.config import ServeConfig
 from superfluid.descriptors import raise_descriptor_limit
 from superfluid.domain.statistics import InfillCounters, ModelStatistics
-from superfluid.engine_settings import engine_settings, uses_fake_engine
-from superfluid.errors import CallerError, ModelLoadError, ModelLoadingError, ModelNotFoundError
+from superfluid.engine_settings import uses_fake_engine
 from superfluid.http.app import create_app
 from superfluid.http.guards import open_door_warning
 from superfluid.http.server import HttpServer, bind_listener, listener_address
-from superfluid.models.adapter_file import require_adapter
-from superfluid.models.progress import progress_for
-from superfluid.models.source import ModelFile, resolve_model
+from superfluid.model_search import search_model
+from superfluid.model_stack import ModelStack
 from superfluid.monitor_link import MonitorLink
 from superfluid.session_stack import SessionStack
-from superfluid.sessions.adapters import Adapters
 from superfluid.sessions.counter import ReplyCounter
-from superfluid.sessions.infill import InfillService
-from superfluid.sessions.interface import ServedAdapter, ServedModel
 from superfluid.sessions.metering import CompletionMeter
-from superfluid.sessions.service import ModelService
-from superfluid.sessions.text import SessionText
+from superfluid.sessions.single_model import SingleModel
 from superfluid.telemetry.access_log import log_generation
 from superfluid.telemetry.logs import DaemonLog, emit_remote, set_up_logging
 from superfluid.telemetry.metrics import MetricsPage, node_name
@@ -48,7 +38,6 @@ from superfluid.telemetry_stack import TelemetryStack
 from superfluid.tui.protocol import Hello, Sample
 from superfluid.worker.protocol import LogRecord
 from superfluid.worker.statistics import no_statistics
-from superfluid.worker.supervisor import WorkerSupervisor
 
 logger = logging.getLogger("superfluid_daemon")
 
@@ -72,56 +61,16 @@ def serve(config: ServeConfig) -> int:
         logs.close()
 
 
-class _SingleModel:
-    """``ModelDirectory`` and ``AdapterDirectory`` of a server with one model, which may not be known yet."""
-
-    def __init__(self) -> None:
-        self._service: ModelService | None = None
-        self._adapters: Adapters | None = None
-
-    def add(self, service: ModelService, adapters: Adapters) -> None:
-        self._service, self._adapters = service, adapters
-
-    def resolve(self, name: str) -> ServedModel:
-        if self._service is None:
-            raise ModelLoadingError("the model is still loading")
-        if name in (self._service.model_id, f"{self._service.model_id}:latest"):
-            return self._service
-        adapter = None if self._adapters is None else self._adapters.find(name)
-        if adapter is None:
-            raise ModelNotFoundError(
-                f"there is no model {name!r} here; this server serves {self._service.model_id!r}", param="model"
-            )
-        return adapter
-
-    def list_models(self) -> list[ServedModel]:
-        return [] if self._service is None else [self._service]
-
-    def list_adapters(self) -> Sequence[ServedAdapter]:
-        return [] if self._adapters is None else self._adapters.list()
-
-    async def load_adapter(self, name: str | None, path: str) -> ServedAdapter:
-        return await self._known_adapters().load(name, path)
-
-    def unload_adapter(self, name: str) -> ServedAdapter:
-        return self._known_adapters().unload(name)
-
-    def _known_adapters(self) -> Adapters:
-        if self._adapters is None:
-            raise ModelLoadingError("the model is still loading")
-        return self._adapters
-
-
 class _Daemon:
     """What lives as long as the event loop."""
 
     def __init__(self, config: ServeConfig, logs: DaemonLog) -> None:
         self._config = config
         self._logs = logs
-        self._models = _SingleModel()
+        self._models = SingleModel()
         self._infill_counters = InfillCounters()
         self._meter = CompletionMeter(config.completion, time.monotonic, self._infill_counters)
-        self._supervisor: WorkerSupervisor | None = None
+        self._model: ModelStack | None = None
         self._metrics = MetricsPage(
             self._statistics,
             lambda: logs.dropped_lines,
@@ -174,8 +123,8 @@ class _Daemon:
         finally:
             self._server.stop(at_once=True)
             await asyncio.gather(serving, return_exceptions=True)
-            if self._supervisor is not None:
-                await self._supervisor.stop()
+            if self._model is not None:
+                await self._model.stop()
             if self._sessions is not None:
                 await self._sessions.close()
             await self._telemetry.stop()
@@ -215,130 +164,60 @@ class _Daemon:
         """Finds and loads the model; false if the daemon was told to stop meanwhile."""
         config = self._config
         announce_loading(sys.stderr, config.model.model)
-        file = (
-            None if uses_fake_engine(config.model) else await self._unless_stopped(_in_daemon_thread(self._find_model))
-        )
+        file = None
+        if not uses_fake_engine(config.model):
+            file = await self._unless_stopped(search_model(config))
         if self._stopping.is_set():
             return False
         assert self._telemetry is not None
-        tracer = self._telemetry.tracer
-        settings = engine_settings(
-            config.model,
+        model = self._model = ModelStack(
+            config,
             file,
-            config.sessions,
-            is_traced=tracer is not None and tracer.wants_ticks,
+            counter=self._counter,
+            executor=self._executor,
+            infill_counters=self._infill_counters,
+            tracer=self._telemetry.tracer,
             media_directory=None if self._sessions is None else self._sessions.media_path,
+            on_worker_log=self._on_worker_log,
         )
-        supervisor = WorkerSupervisor(
-            settings,
-            environment=_without(os.environ, {key.variable for key in config.http.key_policy}),
-            log_filter=config.log.filter,
-            timeout_seconds=config.model.worker_timeout_seconds,
-            on_log=self._on_worker_log,
-            on_spans=None if tracer is None else tracer.ticked,
-            on_kv_span=None if tracer is None else tracer.moved,
-        )
-        self._supervisor = supervisor
-        infill = InfillService(
-            supervisor,
-            counter=self._counter,
-            executor=self._executor,
-            counters=self._infill_counters,
-            deadline_seconds=config.completion.deadline_seconds,
-        )
-        service = ModelService(
-            file.name if file is not None else "fake",
-            created_unix=int(time.time()),
-            backend=supervisor,
-            generation=config.generation,
-            counter=self._counter,
-            executor=self._executor,
-            infill=infill,
-        )
-        adapters = Adapters(
-            service,
-            supervisor.adapters,
-            require_file=lambda path, architecture: self._require_adapter(Path(path), architecture),
-            executor=self._executor,
-            unix=time.time,
-        )
-        supervisor.adapters.on_lost = adapters.lost
-        self._models.add(service, adapters)
+        self._models.add(model.service, model.adapters)
         if self._sessions is not None:
             await self._sessions.serve(
-                supervisor,
+                model.supervisor,
                 counter=self._counter,
                 executor=self._executor,
                 metrics_text=lambda: self._metrics()[0].decode(),
                 set_log_level=self._set_log_level,
-                infill=infill,
+                infill=model.infill,
                 meter=self._meter,
                 drain_seconds=config.drain_timeout_seconds,
             )
         started = time.monotonic()
-        try:
-            await self._unless_stopped(asyncio.ensure_future(supervisor.start()))
-        except ModelLoadError as error:
-            if settings.is_projector_optional:
-                # llama.cpp may have aborted over a file that nobody asked for.
-                hint = f"if it is the projector {settings.projector}, --mmproj none serves without it"
-                raise ModelLoadError(f"{error.message} ({hint})") from error
-            raise
+        await self._unless_stopped(asyncio.ensure_future(model.start()))
         if self._stopping.is_set():
             return False
-        await self._load_adapters(adapters)
-        path = file.path if file is not None else None
-        window = supervisor.facts.window_tokens
-        text: LoadedText = await asyncio.get_running_loop().run_in_executor(
-            self._executor, lambda: open_text(path, config.model.llama_library_path, window_tokens=window)
+        text = await model.load_text()
+        model.service.attach_text(
+            text, None if self._sessions is None else self._sessions.attach_text(model.session_text)
         )
-        session_text = SessionText(text.tokenizer, text.codec, text.turns)
-        infill.attach_text(session_text)
-        chats = None if self._sessions is None else self._sessions.attach_text(session_text)
-        service.attach_text(text, chats)
         logger.info(
             "the model is loaded",
-            extra={"fields": {"model": service.model_id, "seconds": round(time.monotonic() - started, 2)}},
+            extra={"fields": {"model": model.service.model_id, "seconds": round(time.monotonic() - started, 2)}},
         )
         # What the first long session needs takes a tenth of a second to import: not while its client waits.
         importlib.import_module("superfluid.native.varint_arrays")
         _collect_rarely()
         banner = announce_ready(
             sys.stdout,
-            service,
+            model.service,
             host=host,
             port=port,
             has_key=config.http.has_key,
             session_lines=[] if self._sessions is None else self._sessions.banner_lines(),
         )
         if config.has_monitor:
-            await self._open_monitor(service, base_url(host, port), banner, settings.scheduling.tick_target_seconds)
+            await self._open_monitor(model, base_url(host, port), banner)
         return True
-
-    async def _load_adapters(self, adapters: Adapters) -> None:
-        """Those that the operator named. Raises ModelLoadError for one that does not fit."""
-        for name, path in self._config.model.loras:
-            try:
-                await adapters.load(name, str(path))
-            except CallerError as error:
-                raise ModelLoadError(f"--lora {name}: {error.message}") from error
-
-    def _require_adapter(self, path: Path, architecture: str | None) -> None:
-        if not uses_fake_engine(self._config.model):
-            require_adapter(path, architecture)
-
-    def _find_model(self) -> ModelFile:
-        config = self._config
-        return resolve_model(
-            config.model.model,
-            config.hub,
-            config.home,
-            progress_for(sys.stderr),
-            is_offline=config.model.is_offline,
-            mmproj=config.model.mmproj,
-            pulls_mmproj=config.model.pulls_mmproj,
-            draft_model=config.model.speculation.draft_model,
-        )
 
     async def _unless_stopped(self, work: "asyncio.Future[_T]") -> _T | None:
         """The result of ``work``, or ``None`` as soon as the daemon is told to stop."""
@@ -373,21 +252,21 @@ class _Daemon:
 
     def _set_log_level(self, directive: str) -> None:
         self._logs.replace_filter(directive)
-        if self._supervisor is not None:
-            self._supervisor.set_log_filter(directive)
+        if self._model is not None:
+            self._model.supervisor.set_log_filter(directive)
 
-    async def _open_monitor(self, service: ModelService, url: str, banner: str, target_seconds: float) -> None:
+    async def _open_monitor(self, model: ModelStack, url: str, banner: str) -> None:
         """Serving does without it if it cannot be had."""
-        facts = service.facts
+        facts = model.service.facts
         hello = Hello(
-            model=service.model_id,
+            model=model.service.model_id,
             engine=facts.engine,
             node=node_name(os.environ, socket.gethostname()),
             url=url,
             banner=banner,
             lanes=facts.lanes,
             window_tokens=facts.window_tokens,
-            tick_target_seconds=target_seconds,
+            tick_target_seconds=model.settings.scheduling.tick_target_seconds,
         )
         sessions, log = self._config.sessions.directory, self._config.log
         directory = sessions / "logs" if sessions is not None and log.directory is None else None
@@ -429,12 +308,7 @@ class _Daemon:
         return None if facts is None else facts.session
 
     def _statistics(self) -> ModelStatistics:
-        return no_statistics() if self._supervisor is None else self._supervisor.statistics()
-
-
-def _without(environment: Mapping[str, str], names: Set[str | None]) -> dict[str, str]:
-    """A worker needs no client's key."""
-    return {name: value for name, value in environment.items() if name not in names}
+        return no_statistics() if self._model is None else self._model.supervisor.statistics()
 
 
 def _collect_rarely() -> None:
@@ -446,28 +320,3 @@ def _collect_rarely() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-
-
-def _in_daemon_thread(work: Callable[[], _T]) -> "asyncio.Future[_T]":
-    """Runs ``work`` in a thread that does not keep the process from ending: a pull can take hours."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[_T] = loop.create_future()
-
-    def settle(result: _T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]
-
-    def run() -> None:
-        try:
-            result = work()
-        except BaseException as error:  # noqa: BLE001  (handed to whoever waits)
-            loop.call_soon_threadsafe(settle, None, error)
-        else:
-            loop.call_soon_threadsafe(settle, result, None)
-
-    threading.Thread(target=run, name="pull", daemon=True).start()
-    return future
