@@ -113,6 +113,15 @@ def test_bad_usage_in_a_process_exits_2(tmp_path: Path) -> None:
     assert "the nearest is --port" in ended.stderr
 
 
+@pytest.mark.parametrize("arguments", [["llama3.2"], ["./m.gguf", "--pull-no-mmproj"]])
+def test_serve_with_bad_model_text_ends_before_it_makes_anything(arguments: list[str], tmp_path: Path) -> None:
+    ended = run_superfluid("serve", *arguments, "--port", "0", home=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("error: ")
+    assert ended.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_bad_model_text_exits_2(tmp_path: Path) -> None:
     ended = run_superfluid("pull", "smollm2", home=tmp_path)
     assert ended.returncode == 2

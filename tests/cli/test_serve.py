@@ -77,6 +77,11 @@ def test_serve_unknown_flag_is_met_with_the_nearest(arguments: list[str], writte
     assert f"no flag {written}; the nearest is {nearest} " in refused.value.message
 
 
+@pytest.mark.parametrize("arguments", [["-m", "m.gguf"], ["-m=m.gguf"], ["-mm.gguf"], ["--model", "m.gguf"]])
+def test_serve_takes_its_model_after_the_short_flag_too(arguments: list[str]) -> None:
+    assert parsed(*arguments) == ServeFlags(model_flags=("m.gguf",))
+
+
 @pytest.mark.parametrize("arguments", [["--completely-different"], ["-x"]])
 def test_serve_unknown_flag_like_no_other_points_at_the_help(arguments: list[str]) -> None:
     with pytest.raises(UsageError, match=r"it has none like it \(`serve --help` lists them\)"):

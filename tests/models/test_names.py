@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from superfluid.models.names import HubId, SplitName, model_stem, parse_hub_id, served_name, split_name
+from superfluid.models.names import HubId, SplitName, misnamed_hint, model_stem, parse_hub_id, served_name, split_name
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,22 @@ def test_served_name_taken_stem_falls_back_to_file_then_parent() -> None:
 )
 def test_hub_id_of_text_is_read_or_none(text: str, expected: HubId | None) -> None:
     assert parse_hub_id(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("hf.co/org/model", "only org/model is needed"),
+        ("hf.co/org/model:Q4_K_M", "only org/model:Q4_K_M is needed"),
+        ("https://huggingface.co/org/model/blob/main/m.gguf", "only org/model is needed"),
+        ("https://example.org/m.gguf", "fetch the file"),
+        ("llama3.2:3b", "a name alone"),
+    ],
+)
+def test_misnamed_model_is_met_with_what_was_probably_meant(text: str, hint: str) -> None:
+    assert hint in (misnamed_hint(text) or "")
+
+
+@pytest.mark.parametrize("text", ["a/b/c", "org/", "https://huggingface.co/org"])
+def test_misnamed_model_that_means_nothing_gets_no_hint(text: str) -> None:
+    assert misnamed_hint(text) is None

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from superfluid.cli.foreign_words import known_elsewhere
 from superfluid.cli.nearest import nearest
 from superfluid.errors import UsageError
 
@@ -74,7 +75,7 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given = list(args)
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, _with_short_values_apart(given, ctx))
         except click.NoSuchOption as error:
             raise UsageError(unknown_flag(error.option_name, given, ctx)) from error
 
@@ -120,22 +121,61 @@ class Group(click.Group):
 
 def unknown_flag(name: str, given: Sequence[str], ctx: click.Context) -> str:
     """The message for a flag that ``ctx``'s command lacks, with the nearest that it has."""
-    # click splits -max-batch into letters and complains of the first: quote what was written.
-    written = next((word for word in given if word.partition("=")[0].startswith(name)), name).partition("=")[0]
-    known = [
-        flag
-        for parameter in ctx.command.get_params(ctx)
-        if isinstance(parameter, click.Option) and not parameter.hidden
-        for flag in (*parameter.opts, *parameter.secondary_opts)
-    ]
-    bare = {flag.lstrip("-"): flag for flag in known}
-    suggestion = nearest(written.lstrip("-"), bare)
-    hint = f"the nearest is {bare[suggestion]}" if suggestion is not None else "it has none like it"
+    written = _as_written(name, given)
+    hint = known_elsewhere(written, below=ctx.command_path)
+    if hint is None:
+        suggestion = _nearest_flag(written, ctx)
+        hint = f"the nearest is {suggestion}" if suggestion is not None else "it has none like it"
     return f"{ctx.command_path} has no flag {written}; {hint} (`{ctx.command_path} --help` lists them)"
+
+
+def _nearest_flag(written: str, ctx: click.Context, *, is_long: bool = False) -> str | None:
+    known = [flag for option in _options(ctx) for flag in (*option.opts, *option.secondary_opts)]
+    bare = {flag.lstrip("-"): flag for flag in known if not is_long or flag.startswith("--")}
+    suggestion = nearest(written.lstrip("-"), bare)
+    return None if suggestion is None else bare[suggestion]
+
+
+def _options(ctx: click.Context) -> list[click.Option]:
+    parameters = ctx.command.get_params(ctx)
+    return [each for each in parameters if isinstance(each, click.Option) and not each.hidden]
+
+
+def _with_short_values_apart(args: Sequence[str], ctx: click.Context) -> list[str]:
+    """``-m=FILE`` as two words. click would read ``-max-batch`` as ``-m`` with a value: it is an unknown flag."""
+    short = {name for option in _options(ctx) if not option.is_flag for name in option.opts if len(name) == 2}
+    result: list[str] = []
+    for index, word in enumerate(args):
+        if word == "--":
+            return [*result, *args[index:]]
+        if word[:2] not in short or len(word) == 2:
+            result.append(word)
+            continue
+        if word[2] == "=":
+            result.extend([word[:2], word[3:]])
+            continue
+        written = word.partition("=")[0]
+        is_foreign = known_elsewhere(written, below=ctx.command_path) is not None
+        if is_foreign or _nearest_flag(written, ctx, is_long=True) is not None:
+            raise UsageError(unknown_flag(written, args, ctx))
+        result.append(word)
+    return result
+
+
+def _as_written(name: str, given: Sequence[str]) -> str:
+    """The word that click complains of: it splits -max-batch into letters and names the first that it does not know."""
+    words = [word.partition("=")[0] for word in given]
+    whole = next((word for word in words if word.startswith(name)), None)
+    if whole is None and not name.startswith("--"):
+        whole = next((word for word in words if word[:1] == "-" != word[1:2] and name[1:] in word), None)
+    return name if whole is None else whole
 
 
 def unknown_command(name: str, known: Sequence[str], *, below: str = "superfluid") -> str:
     """The message for a command that does not exist; ``below`` is the command whose it would be."""
+    hint = known_elsewhere(name, below=below)
+    if hint is not None:
+        return f"there is no command {name!r}; {hint}"
     suggestion = nearest(name, known)
     if suggestion is not None:
         return f"there is no command {name!r}; the nearest is `{below} {suggestion}`"

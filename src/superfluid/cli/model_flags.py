@@ -11,7 +11,7 @@ def model_flags(panel: str) -> list[click.Parameter]:
     return [
         click.Argument(["models"], nargs=-1, metavar="[MODEL]"),
         Flag(
-            ["--model", "model_flags"],
+            ["-m", "--model", "model_flags"],
             panel=panel,
             multiple=True,
             metavar="MODEL",

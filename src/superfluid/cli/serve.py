@@ -40,7 +40,8 @@ def _with_explicit_lanes(args: list[str]) -> list[str]:
 
 def _serve(**values: Any) -> int:
     # Here and not above: `superfluid --help` must not wait for the daemon's imports.
-    from superfluid.engine_settings import usable_cores
+    from superfluid.engine_settings import usable_cores, uses_fake_engine
+    from superfluid.models.source import check_model_name
 
     terminal = Terminal(sys.stdin.isatty() and sys.stdout.isatty(), importlib.util.find_spec("textual") is not None)
     flags = ServeFlags(**values)
@@ -52,6 +53,9 @@ def _serve(**values: Any) -> int:
         terminal=terminal,
         key_policy=None if flags.key_policy is None else read_key_policy(flags.key_policy),
     )
+
+    if not uses_fake_engine(config.model):
+        check_model_name(config.model.model, pulls_mmproj=config.model.pulls_mmproj)
 
     from superfluid.daemon import serve
 

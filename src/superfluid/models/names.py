@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _SPLIT = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<parts>\d{5})\.gguf", re.IGNORECASE)
+_HUB_ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?(?:hf\.co|huggingface\.co)/(?P<rest>.+)", re.IGNORECASE)
 _HUB_ID = re.compile(r"(?P<repository>[\w][\w.-]*/[\w][\w.-]*)(?::(?P<quant>[\w.-]+))?", re.ASCII)
 
 
@@ -66,3 +67,16 @@ def parse_hub_id(text: str) -> HubId | None:
     if match is None or ".." in text or "--" in text:
         return None
     return HubId(match["repository"], match["quant"])
+
+
+def misnamed_hint(text: str) -> str | None:
+    """What somebody probably meant by ``text``, which is neither a file nor a hub id: a clause, or None."""
+    address = _HUB_ADDRESS.fullmatch(text)
+    if address is not None:
+        meant = "/".join(address["rest"].split("/")[:2])
+        return f"of the hub's address only {meant} is needed" if parse_hub_id(meant) is not None else None
+    if "://" in text:
+        return "it cannot be an address; fetch the file and give its path"
+    if "/" not in text:
+        return "a name alone, as Ollama has them, says nothing here: organisation and repository are needed"
+    return None

@@ -10,7 +10,7 @@ from superfluid.config import HubConfig
 from superfluid.errors import ModelFileError, UsageError
 from superfluid.models.embedded import fetch_embedded_model
 from superfluid.models.gguf_header import GgufHeader, require_sound_model
-from superfluid.models.names import HubId, looks_like_path, parse_hub_id, served_name, split_name
+from superfluid.models.names import HubId, looks_like_path, misnamed_hint, parse_hub_id, served_name, split_name
 from superfluid.models.progress import PullProgress
 from superfluid.models.projector import ProjectorFile, projector_beside, require_projector
 
@@ -52,9 +52,8 @@ def resolve_model(
     ``model`` is a path, ``org/model[:quant]``, or None for the embedded default. Raises UsageError if it is none of
     these, PullError if it cannot be fetched, ModelFileError if it is missing, incomplete, cut off or no GGUF.
     """
+    check_model_name(model, pulls_mmproj=pulls_mmproj)
     source = None if model is None else classify(model)
-    if not pulls_mmproj and not isinstance(source, HubId):
-        raise UsageError("--pull-no-mmproj is for models from the hub, org/model[:quant]", param="--pull-no-mmproj")
     # Before a pull: a wrong path must not cost one.
     named = None if mmproj in (None, NO_PROJECTOR) else require_projector(Path(mmproj).expanduser(), is_named=True)
     draft = None if draft_model is None else _draft(Path(draft_model).expanduser())
@@ -98,12 +97,21 @@ def _usable(projector: Path, progress: PullProgress) -> ProjectorFile | None:
 def classify(model: str) -> Path | HubId:
     """What ``model`` means; an existing file always wins. Raises UsageError if it can be neither."""
     path = Path(model).expanduser()
-    if looks_like_path(model) or path.exists():
+    if path.exists() or (looks_like_path(model) and "://" not in model):
         return path
     hub_id = parse_hub_id(model)
     if hub_id is None:
-        raise UsageError(f"{model!r} is neither a file nor a hub id of the form org/model[:quant]", param="--model")
+        hint = misnamed_hint(model)
+        problem = f"{model!r} is neither a file nor a hub id of the form org/model[:quant]"
+        raise UsageError(problem if hint is None else f"{problem}; {hint}", param="--model")
     return hub_id
+
+
+def check_model_name(model: str | None, *, pulls_mmproj: bool = True) -> None:
+    """What can be said about the name without a network or a look into the file. Raises UsageError."""
+    source = None if model is None else classify(model)
+    if not pulls_mmproj and not isinstance(source, HubId):
+        raise UsageError("--pull-no-mmproj is for models from the hub, org/model[:quant]", param="--pull-no-mmproj")
 
 
 def _all_parts(path: Path) -> tuple[Path, ...]:
