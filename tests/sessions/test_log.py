@@ -7,15 +7,16 @@ from pathlib import Path
 import apsw
 import pytest
 from tests.fixtures.faulty_disk import FaultyDisk
-from tests.fixtures.session_core import PARAMS, USER, SessionCore, session_core, tokens_of
+from tests.fixtures.held_commits import HeldCommits
+from tests.fixtures.session_core import PARAMS, USER, SessionCore, failure_of, session_core, tokens_of
 
 from superfluid.domain.events import Created, EpochBump, Event, Forked, Message, MetaUpdated, Purged, PurgeMode, QosSet
 from superfluid.domain.reply import Channel
 from superfluid.domain.state import SessionState
-from superfluid.errors import DamagedRecordError, SessionNotFoundError, StoreUnavailableError
+from superfluid.errors import DamagedRecordError, SessionNotFoundError, StoreUnavailableError, WorkerFailedError
 from superfluid.native.schema import CodecError
 from superfluid.sessions import log as session_log
-from superfluid.sessions.open_session import EndReason
+from superfluid.sessions.open_session import EndReason, OpenSession
 from superfluid.store.interface import Origin
 
 
@@ -336,3 +337,88 @@ async def test_http_origin_is_kept_in_the_row(core: SessionCore) -> None:
     row = core.store.row(session)
     assert row is not None
     assert row.origin is Origin.HTTP
+
+
+# ---- what happens in between
+
+
+async def test_session_that_is_marked_while_it_is_read_in_is_marked_and_unmarked(
+    core: SessionCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = await core.chat(), await core.chat()
+    await core.close()
+    async with session_core(core.path) as again:
+        again.log.mark_purging([second])
+        held = HeldCommits(again.store, monkeypatch)
+        opening = asyncio.ensure_future(again.log.open(first))
+        marked = asyncio.ensure_future(again.log.open_marked(second))
+        await held.arrived(2)
+        again.log.mark_purging([first])
+        again.log.unmark_purging([second])
+        held.release()
+        assert (await opening).is_purging
+        assert not (await marked).is_purging
+
+
+async def test_session_that_fails_before_whoever_opened_it_comes_to_run_is_read_again(core: SessionCore) -> None:
+    """A subscription to the dead object would wait for ever."""
+    session = await core.chat()
+    await core.close()
+    async with session_core(core.path) as again:
+        opening = asyncio.ensure_future(again.log.open(session))
+        await asyncio.sleep(0)
+        reading = again.log._opening[session]
+        failed = []
+
+        def fail(done: "asyncio.Task[OpenSession]") -> None:
+            failed.append(done.result())
+            again.log._close(done.result(), StoreUnavailableError("the disk is full"))
+
+        reading.add_done_callback(fail)
+        opened = await opening
+        assert opened.failure is None
+        assert opened not in failed
+
+
+async def test_end_without_a_record_is_refused_with_the_records_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stored alone, its row would count records that are not there, and the session could never be read again."""
+    disk = FaultyDisk("log-end")
+    async with session_core(tmp_path / "s.db", vfs=disk.name) as core:
+        session = await core.chat()
+        turn = await core.sessions.generate(session, 10)
+        await core.log.settled()
+        held = HeldCommits(core.store, monkeypatch)
+        core.backend.last.draw(ord("a"))
+        await held.arrived()
+        core.backend.last.sink.failed(WorkerFailedError("the worker is gone"))
+        await held.arrived(2)
+        with disk.break_with(apsw.FullError):
+            await held.let_one_through()
+        held.release()
+        _, error = await failure_of(turn)
+        assert isinstance(error, StoreUnavailableError)
+        assert await core.kinds(session) == ["Created", "Message", "GenerationFingerprint", "GenerationPrompt"]
+        assert await core.replied(session, "ok")
+    disk.close()
+
+
+async def test_reading_that_meets_a_drop_is_refused(core: SessionCore) -> None:
+    held = await core.log.open(await http_session(core))
+    await core.log.forget([held.id])
+    with pytest.raises(SessionNotFoundError, match="dropped"):
+        await core.log.read_events(held)
+
+
+async def test_session_in_use_is_not_dropped(core: SessionCore) -> None:
+    watched, idle = await http_session(core), await http_session(core)
+    await core.sessions.subscribe(watched, 0, wants_provisional=False)
+    assert await core.log.forget([watched, idle]) == [idle]
+    assert (await core.log.open(watched)).failure is None
+
+
+async def test_session_is_in_the_hands_of_one_drop_only(core: SessionCore) -> None:
+    session = await http_session(core)
+    first, second = await asyncio.gather(core.log.forget([session]), core.log.forget([session]))
+    assert (first, second) == ([session], [])

@@ -6,14 +6,25 @@ import apsw
 import pytest
 from tests.fixtures.session_core import PARAMS, USER, SessionCore, rest_of, session_core, with_call
 
-from superfluid.domain.events import Created, Event, Message, Purged, PurgeMode, Rerooted, ToolExpired
+from superfluid.domain.events import (
+    Body,
+    Created,
+    Event,
+    Forked,
+    Message,
+    Purged,
+    PurgeMode,
+    Rerooted,
+    ToolExpired,
+    ToolUse,
+)
 from superfluid.domain.reply import Finish, ReplyFinished
 from superfluid.domain.request import ChatPrompt, GenerationRequest, Role, SamplingOverrides
 from superfluid.domain.request import Message as ChatMessage
 from superfluid.errors import DamagedRecordError, SessionBusyError, SessionNotFoundError, SessionRefusedError
 from superfluid.sessions.open_session import EndReason
 from superfluid.sessions.session_api import Subscription
-from superfluid.store.interface import SessionRow
+from superfluid.store.interface import Origin, SessionRow
 
 CASCADE, REROOT = PurgeMode.CASCADE, PurgeMode.REROOT
 
@@ -395,3 +406,23 @@ async def test_request_over_http_that_begins_with_a_session_that_drains_is_read_
     assert await purging == [first.id]
     await rest_of(turn)
     assert await ids(core) == [second.id]
+
+
+async def test_descendant_that_is_being_dropped_goes_with_the_purge(core: SessionCore) -> None:
+    root = await core.log.open(await core.chat())
+    state = await core.log.inherited_state(root, 2)
+    bodies: list[Body] = [Forked(root.id, 2, PARAMS), ToolUse("f", "{}")]
+    child, durable = core.log.create(state, bodies, base=root, origin=Origin.HTTP)
+    await durable
+    is_purged = asyncio.Event()
+
+    async def erase_states(sessions: object) -> None:
+        await is_purged.wait()
+
+    dropping = asyncio.ensure_future(core.log.forget([child.id], erase_states=erase_states))
+    await asyncio.sleep(0)
+    assert await core.sessions.purge(root.id, 0, CASCADE) == [child.id, root.id]
+    is_purged.set()
+    await dropping
+    assert core.store.erasing() == []
+    assert core.store.events(child.id) == []

@@ -1,12 +1,17 @@
 """Which sessions are dropped for their age or for room, and which never."""
 
+import asyncio
+from collections.abc import Sequence
+
 import apsw
 import pytest
 from tests.fixtures.session_core import PARAMS, USER, SessionCore, tokens_of
 
 from superfluid.config import SessionsConfig
+from superfluid.errors import SessionNotFoundError, StoreUnavailableError
 from superfluid.sessions import retention
 from superfluid.sessions.retention import RetentionSweeper
+from superfluid.store.interface import SessionRow
 
 
 async def http_session(core: SessionCore, size: int = 1) -> int:
@@ -128,3 +133,57 @@ async def test_sweeper_sweeps_at_once_when_it_is_started(core: SessionCore) -> N
     while ids(core):
         await core.log.settled()
     await started.stop()
+
+
+async def test_request_that_is_being_dropped_takes_nothing_that_would_be_lost(core: SessionCore) -> None:
+    """Erasing the states takes its time; what a client appended meanwhile was acknowledged and then gone."""
+    session = await http_session(core)
+    core.clock.seconds += 100
+    refusals = []
+
+    async def forget_states(sessions: Sequence[int]) -> None:
+        for dropped in sessions:
+            with pytest.raises(SessionNotFoundError) as refusal:
+                await core.sessions.append_message(dropped, USER, "more")
+            refusals.append(refusal.value.message)
+
+    config = SessionsConfig(http_ttl_seconds=50)
+    assert await RetentionSweeper(core.log, config, clock=core.clock, forget_states=forget_states).sweep() == 1
+    assert refusals == [f"unknown session {session}"]
+    assert ids(core) == []
+
+
+async def test_request_that_is_taken_up_again_between_the_listing_and_the_drop_stays(
+    core: SessionCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await http_session(core)
+    core.clock.seconds += 100
+    oldest = core.store.oldest_http_sessions
+
+    def then_watched(limit: int, *, touched_before_unix_ms: int | None = None) -> list[SessionRow]:
+        rows = oldest(limit, touched_before_unix_ms=touched_before_unix_ms)
+        watching = core.sessions.subscribe(session, 0, wants_provisional=False)
+        asyncio.run_coroutine_threadsafe(watching, loop)
+        return rows
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(core.store, "oldest_http_sessions", then_watched)
+    assert await sweeper(core, ttl_seconds=50).sweep() == 0
+    assert ids(core) == [session]
+    assert core.backend.forgotten == []
+
+
+async def test_states_that_cannot_be_erased_leave_the_request_for_the_next_sweep(core: SessionCore) -> None:
+    session = await http_session(core)
+    core.clock.seconds += 100
+
+    async def forget_states(sessions: Sequence[int]) -> None:
+        raise StoreUnavailableError("the disk refuses")
+
+    failing = RetentionSweeper(
+        core.log, SessionsConfig(http_ttl_seconds=50), clock=core.clock, forget_states=forget_states
+    )
+    with pytest.raises(StoreUnavailableError):
+        await failing.sweep()
+    assert len(await core.sessions.read(session, 0)) == 3
+    assert await sweeper(core, ttl_seconds=50).sweep() == 1

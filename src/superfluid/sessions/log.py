@@ -7,7 +7,7 @@ store refuses it, the session is closed and read again from what is durable: not
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -35,6 +35,7 @@ from superfluid.store.interface import (
     Origin,
     PutPrefix,
     PutSession,
+    RequireLength,
     SessionRow,
     SessionStore,
     StoredEvent,
@@ -94,11 +95,12 @@ class SessionLog:
         Raises SessionNotFoundError for one that never was or was purged, DamagedRecordError for one that does not read.
         """
         found = self._alive.get(session)
-        if found is None or found.failure is not None:
+        # Again, if it failed or was dropped before this task came to run: a dead one tells its watchers nothing.
+        while found is None or found.failure is not None:
             if session in self._forgetting:
                 raise unknown_error(session)
             self._require_unmarked(session)
-            return await self._read_in(session)
+            found = await self._read_in(session)
         if found.state.is_purged:
             raise purged_error(session)
         self._keep(found)
@@ -116,14 +118,15 @@ class SessionLog:
     async def _load(self, session: int) -> OpenSession:
         row, state = await self.in_reader(lambda: self._read(session))
         opened = OpenSession(state, row.base, row.origin, row.start, durable_events=state.events)
-        opened.is_purging = session in self._purging
         if row.start != self._store.start:
             opened.start = self._store.start
             state.epoch += 1
             await self.append(opened, [EpochBump()])
         elif row.is_generating:
             # Its generation ended without a last record: the store refused it.
-            await self.append(opened, [], extra=[PutSession(row_of(opened, state))])
+            await self.append(opened, [], phase=TurnPhase.LAST)
+        # Nobody could find it so far, so nobody could mark it.
+        opened.is_purging = session in self._purging
         self._keep(opened)
         return opened
 
@@ -199,12 +202,17 @@ class SessionLog:
             return []
         session = opened.id
         try:
-            return await self.in_reader(lambda: self.decode(self._store.events(session, first, limit)))
+            events = await self.in_reader(lambda: self.decode(self._store.events(session, first, limit)))
         except DamagedRecordError:
             if opened.state.is_purged:
                 # It was erased meanwhile.
                 raise purged_error(session) from None
             raise
+        if len(events) < limit - first:
+            raise opened.failure or DamagedRecordError(
+                f"session {session}: the stored record of event {first + len(events)} is missing"
+            )
+        return events
 
     async def inherited_state(self, parent: OpenSession, at_event: int) -> SessionState:
         """The state of a new session that has the first ``at_event`` events of ``parent``, and none of its own yet."""
@@ -332,6 +340,9 @@ class SessionLog:
             writes.append(PutSession(row_of(opened, state)))
         if stored:
             writes.append(AddEvents(opened.id, tuple(stored)))
+        elif writes:
+            # The row counts events that may be on their way, and be refused.
+            writes.append(RequireLength(opened.id, state.events))
         return events, writes
 
     def _close(self, opened: OpenSession, error: SuperfluidError, reason: EndReason = "publisher closed") -> None:
@@ -357,17 +368,28 @@ class SessionLog:
         is_claimed = session in self._opening or session in self._purging
         return is_claimed or (found is not None and not found.is_idle)
 
-    async def forget(self, sessions: Sequence[int]) -> None:
-        """Erases sessions, rows and all, but for those that others inherit from. Raises StoreUnavailableError."""
-        for session in sessions:
+    async def forget(
+        self, sessions: Sequence[int], *, erase_states: Callable[[Sequence[int]], Awaitable[None]] | None = None
+    ) -> list[int]:
+        """Erases sessions, rows and all, but for those that are in use or being dropped already, and those that others
+        inherit from. ``erase_states`` comes first, for what is kept of them besides: nobody can open them from then on.
+        Those it tried. Raises StoreUnavailableError, and what ``erase_states`` raises.
+        """
+        dropped = [session for session in sessions if not (session in self._forgetting or self.is_in_use(session))]
+        if not dropped:
+            return []
+        for session in dropped:
             found = self._alive.get(session)
             if found is not None:
                 self._close(found, SessionNotFoundError(f"session {session} was dropped: it was old, and had no name"))
-        self._forgetting.update(sessions)
+        self._forgetting.update(dropped)
         try:
-            await self.write([ForgetSession(session) for session in sessions])
+            if erase_states is not None:
+                await erase_states(dropped)
+            await self.write([ForgetSession(session) for session in dropped])
         finally:
-            self._forgetting.difference_update(sessions)
+            self._forgetting.difference_update(dropped)
+        return dropped
 
     async def oldest_http_sessions(self, limit: int, *, touched_before_unix_ms: int | None = None) -> list[SessionRow]:
         """See the store's method of that name."""

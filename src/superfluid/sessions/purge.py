@@ -162,7 +162,8 @@ class SessionPurger:
         if opened is None and row.open_tool_calls:
             try:
                 return await self._log.open_marked(row.id)
-            except DamagedRecordError:
+            except (DamagedRecordError, SessionNotFoundError):
+                # It cannot be read, or is being dropped.
                 return None
         return opened
 

@@ -8,7 +8,6 @@ from superfluid.clock import Clock
 from superfluid.config import SessionsConfig
 from superfluid.errors import SuperfluidError
 from superfluid.sessions.log import SessionLog
-from superfluid.store.interface import SessionRow
 
 logger = logging.getLogger("superfluid_daemon")
 
@@ -60,25 +59,20 @@ class RetentionSweeper:
         dropped = 0
         if self._config.http_ttl_seconds is not None:
             limit = int((self._clock.unix() - self._config.http_ttl_seconds) * 1000)
-            while rows := await self._oldest(touched_before_unix_ms=limit):
-                dropped += len(rows)
-                await self._forget([row.id for row in rows])
+            while gone := await self._drop_oldest(touched_before_unix_ms=limit):
+                dropped += gone
         budget = self._config.budget_bytes
         while budget is not None and self._log.store.statistics().used_bytes > budget:
-            rows = await self._oldest()
-            if not rows:
+            gone = await self._drop_oldest()
+            if not gone:
                 break
-            dropped += len(rows)
-            await self._forget([row.id for row in rows])
+            dropped += gone
         if dropped:
             logger.info("dropped old sessions", extra={"fields": {"sessions": dropped}})
         return dropped
 
-    async def _forget(self, sessions: list[int]) -> None:
-        """The states first: who comes back after a crash in between finds the sessions, and forgets them again."""
-        await self._forget_states(sessions)
-        await self._log.forget(sessions)
-
-    async def _oldest(self, touched_before_unix_ms: int | None = None) -> list[SessionRow]:
+    async def _drop_oldest(self, touched_before_unix_ms: int | None = None) -> int:
+        """How many are gone. The states first: who comes back after a crash in between finds the sessions, and forgets
+        them again."""
         rows = await self._log.oldest_http_sessions(_BATCH, touched_before_unix_ms=touched_before_unix_ms)
-        return [row for row in rows if not self._log.is_in_use(row.id)]
+        return len(await self._log.forget([row.id for row in rows], erase_states=self._forget_states))

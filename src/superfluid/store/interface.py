@@ -72,6 +72,13 @@ class AddEvents(Struct, frozen=True):
     events: tuple[StoredEvent, ...]
 
 
+class RequireLength(Struct, frozen=True):
+    """Refuse the batch unless the session's log ends before event ``events``: for a row that comes without records."""
+
+    session: int
+    events: int
+
+
 class PutPrefix(Struct, frozen=True):
     """Remember that the conversation with this digest ends before event ``at_event`` of ``session``."""
 
@@ -117,7 +124,7 @@ class ForgetSession(Struct, frozen=True):
     session: int
 
 
-Write = PutSession | AddEvents | PutPrefix | CopyInherited | BeginErasure | EraseSession | ForgetSession
+Write = PutSession | AddEvents | RequireLength | PutPrefix | CopyInherited | BeginErasure | EraseSession | ForgetSession
 Batch = Sequence[Write]
 CommitCallback = Callable[[Sequence[SuperfluidError | None]], None]
 

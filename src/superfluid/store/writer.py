@@ -22,6 +22,7 @@ from superfluid.store.interface import (
     ForgetSession,
     PutPrefix,
     PutSession,
+    RequireLength,
     SessionRow,
     StoredEvent,
     StoreStatistics,
@@ -223,6 +224,9 @@ class StoreWriter:
                 self._check_continues(session, events[0].event_id, len(events))
                 self._add(session, events)
                 return len(events)
+            case RequireLength(session, length):
+                self._check_continues(session, length, 0)
+                return 0
             case PutPrefix(digest, session, at_event):
                 execute(_PUT_PREFIX, (digest, session, at_event))
                 return 0
