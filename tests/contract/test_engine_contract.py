@@ -12,7 +12,7 @@ from tests.fixtures.tiny_gguf import Architecture, write_tiny_model
 from superfluid.engine.fake import FakeEngine
 from superfluid.engine.fake_script import FakeScript
 from superfluid.engine.interface import Engine
-from superfluid.engine.lane_state import ROOM_BYTES, RoomyState
+from superfluid.engine.lane_state import with_room
 from superfluid.engine.llama import LlamaEngine, LlamaOptions
 from superfluid.errors import EngineFaultError
 
@@ -220,9 +220,7 @@ def test_import_into_any_lane_of_any_engine_goes_on_with_the_same_tokens(
 def test_import_of_a_state_with_room_before_it_is_that_of_the_state(open_engine: OpenEngine) -> None:
     engine = open_engine(3)
     feed(engine, 0, prompt(10))
-    state = engine.export_lane(0)
-    buffer = np.concatenate([np.empty(ROOM_BYTES, np.uint8), np.frombuffer(state, np.uint8)])
-    roomy = RoomyState(buffer)
+    roomy = with_room(bytes(engine.export_lane(0)))
     expected = feed(engine, 0, prompt(2, seed=7))
     for lane in (2, 1):
         assert engine.import_lane(lane, roomy, 10)
@@ -237,14 +235,14 @@ def test_export_leaves_the_lane_as_it_is_and_is_the_same_from_every_lane(open_en
     states = [engine.export_lane(lane) for lane in range(3)]
     assert len({len(state) for state in states}) == 1
     assert [engine.length(lane) for lane in range(3)] == [10, 10, 10]
-    assert engine.export_lane(1) == states[1]
+    assert bytes(engine.export_lane(1)) == bytes(states[1])
 
 
 def test_import_of_a_bad_state_is_refused_and_clears_the_lane(open_engine: OpenEngine) -> None:
     engine = open_engine(2)
     tokens = prompt(10)
     logits = feed(engine, 0, tokens)
-    state = engine.export_lane(0)
+    state = bytes(engine.export_lane(0))
     for bad, length in [
         (state[:-1], 10),
         (state[: len(state) // 2], 10),
@@ -342,7 +340,7 @@ def test_uncut_state_is_exported_and_imported_within_its_kind(open_uncut_engine:
     expected = greedy(engine, 0, feed(engine, 0, prompt(2, seed=5)), 8)
     assert other.import_lane(1, state, 50)
     assert greedy(other, 1, feed(other, 1, prompt(2, seed=5)), 8) == expected
-    assert not other.import_lane(1, state[:-1], 50)
+    assert not other.import_lane(1, bytes(state)[:-1], 50)
     assert not other.import_lane(1, state, 49)
     assert other.length(1) == 0
 

@@ -6,6 +6,7 @@ from tests.fixtures.scheduling import END_TOKEN, Shadow, make_job, make_settings
 from superfluid.domain.reply import Finish
 from superfluid.domain.request import QosClass
 from superfluid.errors import ContextLengthExceededError, InvalidValueError, QueueFullError
+from superfluid.scheduling.placement import WORTH_KEEPING_TOKENS
 from superfluid.scheduling.plan import Chunk, DecodeLane, PlaceJob, SaveLane, StepPlan
 
 
@@ -273,7 +274,7 @@ def test_plan_lane_overwritten_is_saved_first() -> None:
 
 def test_plan_few_tokens_are_overwritten_without_a_save() -> None:
     shadow = _shadow(lanes=1)
-    _finish(shadow, text(1, 60), max_tokens=1)
+    _finish(shadow, text(1, WORTH_KEEPING_TOKENS - 1), max_tokens=1)
     shadow.submit(make_job(text(2, 200)))
     assert shadow.step().saves == ()
 

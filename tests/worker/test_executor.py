@@ -6,7 +6,7 @@ from tests.fixtures.tick_loop import SteppedClock, make_job, words
 from superfluid.domain.reply import Finish
 from superfluid.engine.fake import FakeEngine
 from superfluid.engine.interface import Row, StepResult
-from superfluid.engine.lane_state import RoomyState
+from superfluid.engine.lane_state import State
 from superfluid.errors import EngineFaultError
 from superfluid.scheduling.scheduler import Scheduler, SchedulerSettings
 from superfluid.worker.executor import Execution, Executor
@@ -40,19 +40,19 @@ class _Bench:
 class _Forgetful(FakeEngine):
     """Exports what no engine will import."""
 
-    def export_lane(self, lane: int) -> bytes:
-        return super().export_lane(lane)[:-1]
+    def export_lane(self, lane: int) -> State:
+        return bytes(super().export_lane(lane))[:-1]
 
 
 class _Crowded(FakeEngine):
     """There is no memory to import anything."""
 
-    def import_lane(self, lane: int, state: bytes | RoomyState, length: int) -> bool:
+    def import_lane(self, lane: int, state: State, length: int) -> bool:
         raise MemoryError
 
 
 class _Unexportable(FakeEngine):
-    def export_lane(self, lane: int) -> bytes:
+    def export_lane(self, lane: int) -> State:
         raise EngineFaultError("no export today")
 
 

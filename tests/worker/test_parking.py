@@ -25,9 +25,10 @@ from superfluid.domain.job import Job, ParkKind
 from superfluid.domain.reply import Finish
 from superfluid.domain.request import SamplingParams
 from superfluid.engine.fake_script import FakeScript
+from superfluid.engine.lane_state import State
 from superfluid.kvfiles.format import KvKey
 from superfluid.worker.parking import BUSY_SHARE, MOST_SAVED_UP_SECONDS, SETTLE_SECONDS
-from superfluid.worker.protocol import Forget, KvTotals, Stop
+from superfluid.worker.protocol import Forget, KvTotals, Ping, Stop
 from superfluid.worker.resuming import READ_PATIENCE_SECONDS
 from superfluid.worker.settings import KvFileSettings
 
@@ -288,6 +289,16 @@ def test_turn_is_written_when_it_has_settled_and_not_before(tmp_path: Path) -> N
     assert not worker.loop.loop.park_one()
 
 
+def test_turn_is_not_exported_while_a_message_waits(tmp_path: Path) -> None:
+    worker = Worker(tmp_path)
+    worker.turn(PROMPT)
+    worker.loop.clock.now += SETTLE_SECONDS
+    worker.loop.inbox.put(Ping(1))
+    assert not worker.loop.loop.park_one()
+    worker.loop.take_messages()
+    assert worker.loop.loop.park_one()
+
+
 def test_turn_that_is_answered_at_once_is_written_with_the_answer(tmp_path: Path) -> None:
     worker = Worker(tmp_path)
     prompt = PROMPT
@@ -359,7 +370,7 @@ def test_parking_beside_running_jobs_takes_a_small_share_of_the_time(tmp_path: P
     exported: list[float] = []
     begun = worker.loop.clock.now
 
-    def export(lane: int) -> bytes:
+    def export(lane: int) -> State:
         worker.loop.clock.now += 0.1
         exported.append(worker.loop.clock.now)
         return CostlyEngine.export_lane(engine, lane)  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ from superfluid.engine.fake_vocabulary import (
     VOCABULARY_TOKENS,
 )
 from superfluid.engine.interface import ImageRow, Row, StepResult
-from superfluid.engine.lane_state import RoomyState
+from superfluid.engine.lane_state import State
 from superfluid.engine.rows import check_cut, check_image_row, check_rows
 from superfluid.errors import AdapterRefusedError, EngineFaultError, ModelLoadError, UnsupportedInputError
 
@@ -167,11 +167,11 @@ class FakeEngine:
         self._tokens[lane].clear()
         self._hashes[lane].clear()
 
-    def export_lane(self, lane: int) -> bytes:
+    def export_lane(self, lane: int) -> State:
         body = np.array(self._tokens[lane], np.dtype("<i4")).tobytes()
         return _STATE.pack(_STATE_MAGIC, len(self._tokens[lane]), zlib.crc32(body), self._salts[lane]) + body
 
-    def import_lane(self, lane: int, state: bytes | RoomyState, length: int) -> bool:
+    def import_lane(self, lane: int, state: State, length: int) -> bool:
         self.clear(lane)
         state = bytes(state)
         if len(state) != _STATE.size + 4 * length or length > self._window:
@@ -183,6 +183,9 @@ class FakeEngine:
         for token in np.frombuffer(body, np.dtype("<i4")).tolist():
             self._append(lane, token, salt)
         return True
+
+    def drop_spare_memory(self) -> None:
+        """There is none."""
 
     def load_adapter(self, adapter: int, path: Path) -> None:
         """Any file that begins as a GGUF does; what is in it changes every reply."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superfluid.domain.model import ModelFacts
-from superfluid.engine.lane_state import RoomyState
+from superfluid.engine.lane_state import State
 
 Logits = NDArray[np.float32]
 Tokens = NDArray[np.int32]
@@ -104,15 +104,19 @@ class Engine(Protocol):
         """Empties the lane."""
         ...
 
-    def export_lane(self, lane: int) -> bytes:
+    def export_lane(self, lane: int) -> State:
         """The whole state of the lane, importable into any lane of any engine with an equal ``facts.state_key``."""
         ...
 
-    def import_lane(self, lane: int, state: bytes | RoomyState, length: int) -> bool:
+    def import_lane(self, lane: int, state: State, length: int) -> bool:
         """Replaces the lane's state by an exported one of ``length`` tokens. False (and the lane cleared) if refused.
 
         Never trust a state of unknown origin: a flipped bit in its body is taken. Keep a checksum beside it.
         """
+        ...
+
+    def drop_spare_memory(self) -> None:
+        """Gives back what is kept for states to come."""
         ...
 
     def load_adapter(self, adapter: int, path: Path) -> None:

@@ -5,13 +5,11 @@ of cells, followed, if that is not 0, by the cells and their data. It refuses a 
 the stored form has exactly one stream, and the empty ones are put back for the importing context.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from superfluid.engine.spare_buffers import Bytes, SpareBuffers
 from superfluid.errors import EngineFaultError
 
 WORD: Final = 4
@@ -21,77 +19,97 @@ CELL_BYTES: Final = 3 * WORD
 ROOM_BYTES: Final = 1024
 """More than the empty streams of any context take."""
 
-Bytes = NDArray[np.uint8]
 
+class LaneState:
+    """A stored state in a buffer with ``ROOM_BYTES`` before it, so that it can be given the form that a context reads
+    without being copied: fresh memory for a large state takes longer than exporting or importing it.
 
-class RoomyState:
-    """A stored state behind ``ROOM_BYTES`` of no meaning, where the empty streams can be put without copying the rest:
-    fresh memory for a large state takes longer than importing it."""
+    The header is kept apart, since the form puts another in its place; what is behind it never changes. Whoever has
+    views of the buffer keeps the state as well: the buffer may be used for another one when the state is gone.
+    """
 
-    def __init__(self, buffer: Bytes) -> None:
-        """Owns ``buffer`` from now on."""
+    def __init__(self, buffer: Bytes, size_bytes: int | None = None, spares: SpareBuffers | None = None) -> None:
+        """Owns ``buffer`` from now on; ``spares`` gets it in the end. The stored state has ``size_bytes`` behind the
+        room: without it, all there are."""
+        self._spares = spares
         self._buffer = buffer
+        self._size_bytes = len(buffer) - ROOM_BYTES if size_bytes is None else size_bytes
+        self._header = buffer[ROOM_BYTES : ROOM_BYTES + min(HEADER_BYTES, self._size_bytes)].tobytes()
+
+    def __del__(self) -> None:
+        if self._spares is not None:
+            self._spares.put_back(self._buffer)
 
     def __len__(self) -> int:
-        return len(self._buffer) - ROOM_BYTES
+        return self._size_bytes
 
     def __bytes__(self) -> bytes:
-        return self._buffer[ROOM_BYTES:].tobytes()
+        return b"".join(self.parts())
 
-    def stored(self) -> Bytes:
-        """The stored form: a view."""
-        return self._buffer[ROOM_BYTES:]
+    def parts(self) -> tuple[bytes, memoryview]:
+        """The stored form, in two parts. The second is a view."""
+        rest = self._buffer[ROOM_BYTES + len(self._header) : ROOM_BYTES + self._size_bytes]
+        return self._header, rest.data
 
-    @contextmanager
-    def in_form(self, lane: int, streams: int) -> Iterator[Bytes]:
-        """As ``from_stored``; a view, which is of no use any more when the context ends."""
+    def as_exported(self) -> Bytes:
+        """The stored form in one piece: a view, until another form is asked for."""
+        self._buffer[ROOM_BYTES : ROOM_BYTES + len(self._header)] = np.frombuffer(self._header, np.uint8)
+        return self._buffer[ROOM_BYTES : ROOM_BYTES + self._size_bytes]
+
+    def in_form(self, lane: int, streams: int) -> Bytes:
+        """What a context of ``streams`` streams reads into ``lane``, the cells behind the empty streams: a view, until
+        another form is asked for. There must be a whole header."""
         padding = WORD * (streams - 1)
         assert padding <= ROOM_BYTES
-        header = self._buffer[ROOM_BYTES : ROOM_BYTES + HEADER_BYTES].copy()
-        form = self._buffer[ROOM_BYTES - padding :]
-        form[HEADER_BYTES : HEADER_BYTES + padding] = 0
-        form[:HEADER_BYTES] = header
+        form = self._buffer[ROOM_BYTES - padding : ROOM_BYTES + self._size_bytes]
+        form[:HEADER_BYTES] = np.frombuffer(self._header, np.uint8)
         form[WORD:HEADER_BYTES] = np.array([lane, streams], "<u4").view(np.uint8)
-        try:
-            yield form
-        finally:
-            self._buffer[ROOM_BYTES : ROOM_BYTES + HEADER_BYTES] = header
+        form[HEADER_BYTES : HEADER_BYTES + padding] = 0
+        return form
 
 
-def to_stored(exported: Bytes, lane: int, streams: int) -> bytes:
-    """What ``llama_state_seq_get_data`` wrote, with only the stream that has cells. Scribbles over ``exported``.
+State = bytes | LaneState
+
+
+def begin_of_export(lane: int) -> int:
+    """Where in a buffer llama.cpp is to write what it exports of ``lane``, so that the cells come to lie where those of
+    a stored state do."""
+    return ROOM_BYTES - WORD * lane
+
+
+def stored_bytes(exported_bytes: int, streams: int) -> int:
+    """The size of a stored state that was exported in so many."""
+    return exported_bytes - WORD * (streams - 1)
+
+
+def make_stored(buffer: Bytes, lane: int, streams: int, exported_bytes: int) -> None:
+    """Turns what ``llama_state_seq_get_data`` wrote at ``begin_of_export`` into a stored state, with only the stream
+    that has cells, behind ``ROOM_BYTES``.
 
     Raises EngineFaultError if it is not laid out as expected: another build of llama.cpp, whose states cannot be kept.
     """
-    tail = WORD * (streams - 1 - lane)
-    empty_before = exported[HEADER_BYTES : HEADER_BYTES + WORD * lane]
-    empty_behind = exported[len(exported) - tail :]
-    header = exported[:HEADER_BYTES].copy().view("<u4")
+    begin = begin_of_export(lane)
+    header = buffer[begin : begin + HEADER_BYTES].copy().view("<u4")
+    empty_before = buffer[begin + HEADER_BYTES : ROOM_BYTES + HEADER_BYTES]
+    end = begin + exported_bytes
+    empty_behind = buffer[end - WORD * (streams - 1 - lane) : end]
     if header[2] != streams or empty_before.any() or empty_behind.any():
         raise EngineFaultError("llama.cpp writes lane states in a form that this version does not know")
-    start = WORD * lane
-    exported[start : start + HEADER_BYTES] = np.array([header[0], 0, 1], "<u4").view(np.uint8)
-    return exported[start : len(exported) - tail].tobytes()
+    buffer[ROOM_BYTES : ROOM_BYTES + HEADER_BYTES] = np.array([header[0], 0, 1], "<u4").view(np.uint8)
 
 
-def from_stored(stored: bytes, lane: int, streams: int) -> Bytes:
-    """The form that a context of ``streams`` streams reads into ``lane``; the cells follow the empty streams."""
-    padding = WORD * (streams - 1)
-    restored = np.empty(len(stored) + padding, np.uint8)
-    source = np.frombuffer(stored, np.uint8)
-    restored[:HEADER_BYTES] = source[:HEADER_BYTES]
-    restored[WORD:HEADER_BYTES] = np.array([lane, streams], "<u4").view(np.uint8)
-    restored[HEADER_BYTES : HEADER_BYTES + padding] = 0
-    restored[HEADER_BYTES + padding :] = source[HEADER_BYTES:]
-    return restored
+def with_room(stored: bytes) -> LaneState:
+    """A copy of a stored state."""
+    return LaneState(np.frombuffer(bytes(ROOM_BYTES) + stored, np.uint8).copy())
 
 
-def cell_count(stored: bytes | Bytes) -> int | None:
+def cell_count(state: LaneState) -> int | None:
     """Cells that a stored state claims to hold; ``None`` if it cannot be one."""
-    if len(stored) < HEADER_BYTES + WORD:
+    header, rest = state.parts()
+    if len(header) < HEADER_BYTES or len(rest) < WORD:
         return None
-    words = np.frombuffer(stored, "<u4", 4)
-    return int(words[3]) if words[2] == 1 else None
+    is_one_stream = int.from_bytes(header[2 * WORD :], "little") == 1
+    return int.from_bytes(rest[:WORD], "little") if is_one_stream else None
 
 
 def has_transposed_values(state: bytes) -> bool | None:

@@ -16,7 +16,7 @@ from superfluid.engine import lane_state
 from superfluid.engine.adapters import LoraAdapters
 from superfluid.engine.interface import ImageRow, Logits, Row, StepResult
 from superfluid.engine.kv_memory import Room, Window, WindowWish, choose_window, require_kv_type, require_memory
-from superfluid.engine.lane_state import RoomyState
+from superfluid.engine.lane_state import LaneState, State
 from superfluid.engine.llama_batch import BatchArrays, EmbeddingBatch
 from superfluid.engine.llama_library import library_identity, load_binding
 from superfluid.engine.llama_log import LOGGER_NAME, LlamaLog
@@ -24,6 +24,7 @@ from superfluid.engine.llama_model import LlamaModel
 from superfluid.engine.machine import available_memory_bytes, usable_cores, usable_cpus
 from superfluid.engine.model_file import files_digest, model_files
 from superfluid.engine.rows import check_cut, check_image_row, check_rows
+from superfluid.engine.spare_buffers import SpareBuffers
 from superfluid.engine.vision import Projector
 from superfluid.errors import (
     EngineFaultError,
@@ -39,6 +40,10 @@ MINIMUM_BATCH_TOKENS: Final = 2048
 CPU_MICRO_BATCH_TOKENS: Final = 64
 """The unit of what an abort keeps. On a CPU small micro-batches cost nothing, on a GPU they do."""
 GPU_MICRO_BATCH_TOKENS: Final = 512
+SPARE_SHARE: Final = 32
+"""A buffer for states is kept for the next one if it takes no more than this part of the host cache, ..."""
+LEAST_SPARE_BYTES: Final = 64 << 20
+"""... or no more than this."""
 
 _FLASH_ATTENTION: Final = {"auto": -1, "off": 0, "on": 1}
 _ABORTED = 2
@@ -92,6 +97,7 @@ class LlamaEngine:
         self._context: Any = None
         self._projector: Projector | None = None
         self._images_refused = ""
+        self._spares = SpareBuffers(max(LEAST_SPARE_BYTES, options.host_cache_bytes // SPARE_SHARE))
         try:
             self._kv_type = require_kv_type(
                 options.kv_bits, options.flash_attention, self._model.head_sizes, has_kv=not self._model.is_recurrent
@@ -202,25 +208,29 @@ class LlamaEngine:
         self._remove(lane, -1)
         self._lengths[lane] = 0
 
-    def export_lane(self, lane: int) -> bytes:
-        size = self._binding.llama_state_seq_get_size(self._context, lane)
-        exported = np.empty(size, np.uint8)
-        written = self._binding.llama_state_seq_get_data(self._context, _bytes_pointer(exported), size, lane)
+    def export_lane(self, lane: int) -> LaneState:
+        size = int(self._binding.llama_state_seq_get_size(self._context, lane))
+        begin = lane_state.begin_of_export(lane) if self._can_truncate else lane_state.ROOM_BYTES
+        buffer = self._spares.take(begin + size)
+        written = self._binding.llama_state_seq_get_data(self._context, _bytes_pointer(buffer[begin:]), size, lane)
         if written != size:
             raise EngineFaultError(f"llama.cpp exported {written} of {size} bytes of a lane")
-        return lane_state.to_stored(exported, lane, self._lanes) if self._can_truncate else exported.tobytes()
+        if self._can_truncate:
+            lane_state.make_stored(buffer, lane, self._lanes, size)
+            size = lane_state.stored_bytes(size, self._lanes)
+        return LaneState(buffer, size, self._spares)
 
-    def import_lane(self, lane: int, state: bytes | RoomyState, length: int) -> bool:
+    def import_lane(self, lane: int, state: State, length: int) -> bool:
         self.clear(lane)
-        stored = state.stored() if isinstance(state, RoomyState) else state
-        if length > self._window or (self._can_truncate and lane_state.cell_count(stored) != length):
+        if isinstance(state, bytes):
+            state = lane_state.with_room(state)
+        if length > self._window or (self._can_truncate and lane_state.cell_count(state) != length):
             return False
-        if not self._can_truncate:
-            return self._set_state(lane, np.frombuffer(stored, np.uint8), length)
-        if isinstance(state, RoomyState):
-            with state.in_form(lane, self._lanes) as form:
-                return self._set_state(lane, form, length)
-        return self._set_state(lane, lane_state.from_stored(state, lane, self._lanes), length)
+        form = state.in_form(lane, self._lanes) if self._can_truncate else state.as_exported()
+        return self._set_state(lane, form, length)
+
+    def drop_spare_memory(self) -> None:
+        self._spares.clear()
 
     def _set_state(self, lane: int, restored: lane_state.Bytes, length: int) -> bool:
         read = self._binding.llama_state_seq_set_data(self._context, _bytes_pointer(restored), len(restored), lane)
@@ -365,7 +375,7 @@ class LlamaEngine:
         """Evaluates two tokens, so that the first request does not pay for it, and learns from the state they leave."""
         binding, model = self._binding, self._model
         self.step([Row(0, 0, np.zeros(_WARM_UP_TOKENS, np.int32))])
-        state = self.export_lane(0)
+        state = bytes(self.export_lane(0))
         self.clear(0)
         is_transposed = None if model.has_recurrence else lane_state.has_transposed_values(state)
         is_flash = options.flash_attention != "off" if is_transposed is None else not is_transposed

@@ -5,7 +5,7 @@ time. A file's modification time is when it was last of use.
 """
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -114,7 +114,7 @@ class KvDirectory:
                 damaged += 1
         return found, damaged
 
-    def write(self, name: KvName, parts: list[bytes]) -> int:
+    def write(self, name: KvName, parts: Sequence[bytes | memoryview]) -> int:
         """Puts the file in place when all of it is on the disk; its size. Raises TooLargeError, DiskFullError or
         OSError, and leaves nothing behind then."""
         size = sum(len(part) for part in parts)
@@ -306,7 +306,7 @@ def _read_into(descriptor: int, array: Bytes, offset: int) -> int:
     return done
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def _write_all(descriptor: int, data: bytes | memoryview) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

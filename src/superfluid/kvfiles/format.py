@@ -7,7 +7,7 @@ covered, and the heads alone tell what a directory holds.
 
 import hashlib
 import struct
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 import numpy as np
@@ -27,6 +27,14 @@ _PREFIX: Final = struct.Struct("<4sHHI")
 _CHECKSUM_BYTES: Final = 16
 _TOKEN_BYTES: Final = 4
 _MAX_HEADER_BYTES: Final = 1 << 20
+
+
+class StateParts(Protocol):
+    """A state that does not lie in one piece. Kept as long as its parts are."""
+
+    def __len__(self) -> int: ...
+
+    def parts(self) -> tuple[bytes, memoryview]: ...
 
 
 class KvFormatError(ValueError):
@@ -70,10 +78,14 @@ class KvHead(Struct, frozen=True):
 
 
 def encode(
-    key: KvKey, kind: ParkKind, owner: int | None, tokens: Tokens, state: bytes, *, created_unix: float
-) -> tuple[KvHeader, list[bytes]]:
+    key: KvKey, kind: ParkKind, owner: int | None, tokens: Tokens, state: bytes | StateParts, *, created_unix: float
+) -> tuple[KvHeader, list[bytes | memoryview]]:
     """The header, and the parts that make the file, one behind the other. Does not copy the state."""
     packed = tokens.astype("<i4", copy=False).tobytes()
+    parts: tuple[bytes | memoryview, ...] = (state,) if isinstance(state, bytes) else state.parts()
+    digest = xxhash.xxh3_128()
+    for part in parts:
+        digest.update(part)
     header = KvHeader(
         key=key,
         kind=kind,
@@ -82,11 +94,11 @@ def encode(
         tokens=len(tokens),
         token_digest=token_digest(packed),
         state_bytes=len(state),
-        state_digest=xxhash.xxh3_128_digest(state),
+        state_digest=digest.digest(),
     )
     encoded = msgspec.msgpack.encode(header)
     head = _PREFIX.pack(_MAGIC, FORMAT_VERSION, 0, len(encoded)) + encoded
-    return header, [head + xxhash.xxh3_128_digest(head), packed, state]
+    return header, [head + xxhash.xxh3_128_digest(head), packed, *parts]
 
 
 def head_bytes(data: bytes) -> int:

@@ -23,7 +23,7 @@ from superfluid.kvfiles.directory import (
     KvDirectory,
     TooLargeError,
 )
-from superfluid.kvfiles.format import Bytes, KvKey, Tokens, encode
+from superfluid.kvfiles.format import Bytes, KvKey, StateParts, Tokens, encode
 from superfluid.kvfiles.names import KvName
 
 MAX_WAITING_WRITES: Final = 4
@@ -96,7 +96,7 @@ class KvWrite:
     kind: ParkKind
     owner: int | None
     tokens: Tokens
-    state: bytes
+    state: bytes | StateParts
 
 
 class KvFiles:

@@ -13,8 +13,8 @@ MIN_MATCH_TOKENS: Final = 16
 """A shorter common prefix is not worth the trouble: every prompt of a template begins alike."""
 MIN_SHARED_TOKENS: Final = 64
 """A job waits for another one's prefill only for this many tokens more than it can have at once."""
-WORTH_KEEPING_TOKENS: Final = 64
-"""Fewer tokens that nothing else holds are given up without being saved."""
+WORTH_KEEPING_TOKENS: Final = 32
+"""Fewer tokens that nothing else holds are given up without being saved. A short question and its answer are more."""
 REUSE_CHANCE: Final = 0.5
 """How likely it is taken to be that tokens in a free lane are wanted again."""
 EXPECTED_REPLY_TOKENS: Final = 64

@@ -15,6 +15,7 @@ from superfluid.clock import Clock
 from superfluid.domain.job import Job
 from superfluid.domain.request import SamplingParams
 from superfluid.engine.interface import Engine, ImageRow, Logits, Row, StepResult
+from superfluid.engine.lane_state import State
 from superfluid.engine.sampling import PENALTY_WINDOW_TOKENS, Draw, Sampler, Scores
 from superfluid.errors import EngineFaultError
 from superfluid.scheduling.plan import Chunk, DecodeLane, Drafted, Drawn, PlaceJob, SaveLane, StepOutcome, StepPlan
@@ -125,7 +126,7 @@ class Executor:
             self._prefill(plan.chunk, execution)
         return execution
 
-    def export(self, lane: int) -> bytes | None:
+    def export(self, lane: int) -> State | None:
         """The state of a lane, between two ticks; ``None`` if the engine or the memory does not give it."""
         try:
             return self._engine.export_lane(lane)

@@ -1,14 +1,14 @@
 """The exported lane states in host memory, under the scheduler's entry ids. Runs in the worker, on the tick loop."""
 
 from superfluid.engine.interface import Engine
-from superfluid.engine.lane_state import RoomyState
+from superfluid.engine.lane_state import State
 
 
 class HostCache:
     """Keeps blobs. What stays and what goes is the scheduler's decision."""
 
     def __init__(self) -> None:
-        self._states: dict[int, bytes | RoomyState] = {}
+        self._states: dict[int, State] = {}
         self._size_bytes = 0
 
     def __len__(self) -> int:
@@ -25,13 +25,13 @@ class HostCache:
         self.put(entry_id, state)
         return len(state)
 
-    def put(self, entry_id: int, state: bytes | RoomyState) -> None:
+    def put(self, entry_id: int, state: State) -> None:
         """Keeps a state that came from elsewhere."""
         assert entry_id not in self._states, "entry ids are used once"
         self._states[entry_id] = state
         self._size_bytes += len(state)
 
-    def state(self, entry_id: int) -> bytes | RoomyState | None:
+    def state(self, entry_id: int) -> State | None:
         return self._states.get(entry_id)
 
     def restore(self, engine: Engine, lane: int, entry_id: int, length: int) -> bool:

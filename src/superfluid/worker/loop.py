@@ -156,8 +156,8 @@ class TickLoop:
         return min((seconds for seconds in times if seconds is not None), default=None)
 
     def park_one(self) -> bool:
-        """Between two ticks: has one lane written, if its time has come."""
-        return self._parking.park_one(is_busy=self._scheduler.is_running)
+        """Between two ticks: has one lane written, if its time has come and no message waits."""
+        return self._inbox.is_empty and self._parking.park_one(is_busy=self._scheduler.is_running)
 
     def take(self, message: ToWorker | KvEvent) -> None:
         """Acts on one message; what it starts shows in the next tick."""

@@ -11,6 +11,7 @@ from typing import Final, assert_never
 
 from superfluid.clock import Clock
 from superfluid.domain.job import ParkKind
+from superfluid.engine.lane_state import State
 from superfluid.kvfiles.directory import FoundFile
 from superfluid.kvfiles.service import KvErased, KvEvent, KvNotWritten, KvOpened, KvRead, KvRemoved, KvWrite, KvWritten
 from superfluid.scheduling.kv_index import KvFile
@@ -233,7 +234,7 @@ class Parking:
             self._saved_up -= seconds
         self._write(parkable, state, files, is_busy=is_busy)
 
-    def _write(self, parkable: Parkable, state: bytes, files: KvFileThreads, *, is_busy: bool) -> None:
+    def _write(self, parkable: Parkable, state: State, files: KvFileThreads, *, is_busy: bool) -> None:
         self._last_write_id += 1
         write_id = self._last_write_id
         if is_busy:
@@ -252,7 +253,7 @@ class Parking:
             if not files.can_write or not self._has_time(self._clock.monotonic()):
                 continue
             if self._parks.is_worth_parking(left.parkable, is_busy=True):
-                self._write(left.parkable, bytes(state), files, is_busy=True)
+                self._write(left.parkable, state, files, is_busy=True)
             del self._left[save.lane]
 
     def _count_losses(self, plan: StepPlan) -> None:

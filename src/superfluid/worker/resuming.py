@@ -5,7 +5,7 @@ from collections.abc import Collection
 from typing import Final
 
 from superfluid.clock import Clock
-from superfluid.engine.lane_state import RoomyState
+from superfluid.engine.lane_state import LaneState
 from superfluid.kvfiles.service import KvRead
 from superfluid.scheduling.parks import Parks
 from superfluid.scheduling.plan import StepPlan
@@ -61,7 +61,7 @@ class Resuming:
         if event.state is None:
             self._drop(file_id)
             return
-        state = RoomyState(event.state)
+        state = LaneState(event.state)
         entry_id = self._parks.file_came(file_id, len(state), event.seconds)
         if entry_id is not None:
             self._executor.host_cache.put(entry_id, state)
