@@ -24,7 +24,7 @@ from superfluid.engine.llama_model import LlamaModel
 from superfluid.engine.machine import available_memory_bytes, usable_cores, usable_cpus
 from superfluid.engine.model_file import files_digest, model_files
 from superfluid.engine.rows import check_cut, check_image_row, check_rows
-from superfluid.engine.spare_buffers import SpareBuffers
+from superfluid.engine.spare_buffers import Bytes, SpareBuffers
 from superfluid.engine.vision import Projector
 from superfluid.errors import (
     EngineFaultError,
@@ -232,7 +232,7 @@ class LlamaEngine:
     def drop_spare_memory(self) -> None:
         self._spares.clear()
 
-    def _set_state(self, lane: int, restored: lane_state.Bytes, length: int) -> bool:
+    def _set_state(self, lane: int, restored: Bytes, length: int) -> bool:
         read = self._binding.llama_state_seq_set_data(self._context, _bytes_pointer(restored), len(restored), lane)
         if read != len(restored) or self._held(lane) != length:
             self.clear(lane)
