@@ -145,6 +145,25 @@ async def test_lost_socket_cancels_its_generation_and_ends_its_subscriptions() -
         assert api.subscriptions[1][1].end_reason == "unsubscribed"
 
 
+@pytest.mark.parametrize("end", ["aborts", "closes"])
+async def test_client_that_vanishes_with_more_requests_sent_than_are_read_cancels_its_generation(end: str) -> None:
+    api = ScriptedSessions()
+    async with web_serving(api) as web, page(web) as ws:
+        await ws.call(CREATE)
+        await ws.call(HELLO)
+        await ws.send(GENERATE)
+        turn = await api.turns.get()
+        await ws.send(*["List"] * (2 * connection.MAX_WAITING_REQUESTS))
+        if end == "aborts":
+            ws.socket.transport.abort()
+        else:
+            ws.socket.transport.close()
+        async with asyncio.timeout(3):
+            await turn.cancelled.wait()
+            while web.server.sockets:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+
+
 async def test_large_request_and_large_reply_pass_whole() -> None:
     api = ScriptedSessions()
     async with web_serving(api) as web, page(web) as ws:

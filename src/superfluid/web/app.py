@@ -22,6 +22,7 @@ from superfluid.web.authorization import WebAuthorization
 from superfluid.web.rpc import RpcEndpoint
 from superfluid.web.stream import StreamEndpoint
 from superfluid.web.websocket import SocketEndpoint
+from superfluid.web.websocket_protocol import CLIENT_LEFT
 
 KEEPALIVE_SECONDS = 15.0
 SOCKET_PATH = "/web/ws"
@@ -80,7 +81,7 @@ class WebApplication:
         if scope["path"] != SOCKET_PATH:
             raise RouteNotFoundError(f"WebSockets are at {SOCKET_PATH}")
         protocol = self._authorization.check_socket(scope)
-        await self.sockets.serve(protocol, receive, send)
+        await self.sockets.serve(protocol, receive, send, scope["extensions"][CLIENT_LEFT])
 
 
 class _WatchedSend:

@@ -24,13 +24,13 @@ class SocketEndpoint:
     def connections(self) -> int:
         return len(self._connections)
 
-    async def serve(self, protocol: str | None, receive: Receive, send: Send) -> None:
-        """Accepts with the subprotocol agreed on. Returns when the connection is over."""
+    async def serve(self, protocol: str | None, receive: Receive, send: Send, left: asyncio.Event) -> None:
+        """Accepts with the subprotocol agreed on. Returns when the connection is over. ``left``: the client is gone."""
         if (await receive())["type"] != "websocket.connect":
             return
         await send({"type": "websocket.accept", "subprotocol": protocol})
         connection = Connection(self._api, web_encoding())
-        task = asyncio.create_task(_converse(connection, receive, send))
+        task = asyncio.create_task(_converse(connection, receive, send, left))
         self._connections[connection] = task
         if self._is_stopping:
             connection.finish(at_once=True)
@@ -57,17 +57,25 @@ class SocketEndpoint:
         await asyncio.wait(list(self._connections.values()), timeout=seconds)
 
 
-async def _converse(connection: Connection, receive: Receive, send: Send) -> None:
+async def _converse(connection: Connection, receive: Receive, send: Send, left: asyncio.Event) -> None:
     reading = asyncio.create_task(_read(connection, receive))
+    watching = asyncio.create_task(_watch(connection, left))
     writing = asyncio.create_task(_write(connection, send))
     try:
         await connection.run()
         # No deadline: a client that does not read holds up nobody else, and a stopping server cancels this.
         await writing
     finally:
-        for task in (reading, writing):
+        tasks = (reading, writing, watching)
+        for task in tasks:
             task.cancel()
-        await asyncio.wait((reading, writing))
+        await asyncio.wait(tasks)
+
+
+async def _watch(connection: Connection, left: asyncio.Event) -> None:
+    """While ``_read`` waits for room it does not receive, and so would not hear of the client's end."""
+    await left.wait()
+    connection.abandon()
 
 
 async def _read(connection: Connection, receive: Receive) -> None:

@@ -1,12 +1,14 @@
 """WebSockets for the web listener's HTTP server: the frames of RFC 6455 on one side, ASGI messages on the other.
 
 ``websockets`` does the frames; this is the part around it that no client can make grow. Nothing is read while a message
-waits for the application, or while the client leaves what it was sent unread (pongs included); parts of a message are
-kept as one; what a client does wrong ends its connection and is no error of the server's. Runs in the daemon.
+waits for the application, or while the client leaves what it was sent unread (pongs included), but whether it is still
+there is looked up; parts of a message are kept as one; what a client does wrong ends its connection and is no error of
+the server's. Runs in the daemon.
 """
 
 import asyncio
 import logging
+import select
 from collections import deque
 from http import HTTPStatus
 from typing import Any, assert_never
@@ -25,6 +27,12 @@ from websockets.typing import Origin
 logger = logging.getLogger("superfluid_daemon")
 
 CLOSE_SECONDS = 10.0
+HANGUP_POLL_SECONDS = 0.1
+CLIENT_LEFT = "superfluid.client_left"
+"""In ``scope["extensions"]``: an ``asyncio.Event`` that is set as soon as the client has left, whatever it sent before
+waits to be received. An application that is busy does not receive, and would hear of it last."""
+# Linux tells an end of the input behind unread bytes; elsewhere only a connection that is over in both directions.
+_HANGUPS = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 _NO_STATUS, _ABNORMAL = 1005, 1006
 
 
@@ -58,6 +66,8 @@ class WebSocketProtocol(asyncio.Protocol):
         self._is_writable.set()
         self._is_reading = True
         self._closing: asyncio.TimerHandle | None = None
+        self._looking: asyncio.TimerHandle | None = None
+        self._left = asyncio.Event()
 
     # ---- the transport
 
@@ -69,8 +79,9 @@ class WebSocketProtocol(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._state.connections.discard(self)
         self._leave(_NO_STATUS if self._is_open else _ABNORMAL)
-        if self._closing is not None:
-            self._closing.cancel()
+        for timer in (self._closing, self._looking):
+            if timer is not None:
+                timer.cancel()
 
     def data_received(self, data: bytes) -> None:
         if self._has_left:
@@ -138,7 +149,7 @@ class WebSocketProtocol(asyncio.Protocol):
             ],
             "client": self._transport.get_extra_info("peername"),
             "server": self._transport.get_extra_info("sockname"),
-            "extensions": {"websocket.http.response": {}},
+            "extensions": {"websocket.http.response": {}, CLIENT_LEFT: self._left},
         }
 
     def _take(self, frame: Frame) -> None:
@@ -270,6 +281,7 @@ class WebSocketProtocol(asyncio.Protocol):
         self._has_left = True
         self._messages.append({"type": "websocket.disconnect", "code": code})
         self._has_message.set()
+        self._left.set()
         # Whoever waits to send must hear of it.
         self._is_writable.set()
         self._transport.close()
@@ -285,3 +297,20 @@ class WebSocketProtocol(asyncio.Protocol):
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()
+            if self._looking is None:
+                self._look_later()
+
+    def _look_later(self) -> None:
+        self._looking = asyncio.get_running_loop().call_later(HANGUP_POLL_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """Nothing tells of a client that goes away while nothing is read."""
+        self._looking = None
+        if self._is_reading or self._transport.is_closing():
+            return
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), _HANGUPS)
+        if poll.poll(0):
+            self._leave(_ABNORMAL)
+        else:
+            self._look_later()
