@@ -41,13 +41,18 @@ def _id(context: click.Context, parameter: click.Parameter, text: str | None, no
 
 
 class ClientCommand(Command):
-    """A command that talks to a server. Wrong usage is met with its help."""
+    """A command that talks to a server. Wrong usage is met with its help; a command with many flags says
+    ``is_help_short``, and shows the line of its usage alone."""
+
+    def __init__(self, *arguments: Any, is_help_short: bool = False, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._is_help_short = is_help_short
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except (UsageError, click.UsageError):
-            click.echo(self.get_help(ctx) + "\n", err=True)
+            click.echo(self.get_usage(ctx) if self._is_help_short else self.get_help(ctx) + "\n", err=True)
             raise
 
     def invoke(self, ctx: click.Context) -> Any:

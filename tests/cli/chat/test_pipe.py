@@ -108,11 +108,22 @@ def test_tools_that_are_none_are_wrong_usage(tmp_path: Path) -> None:
     assert "must hold function declarations" in ended.err
 
 
+def test_unknown_flag_is_met_with_the_usage_and_the_nearest() -> None:
+    ended = run_command("chat", "--sesion", "3", stdin="hi")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == (
+        "Usage: superfluid chat [FLAGS]\n"
+        "error: superfluid chat has no flag --sesion; the nearest is --session (`superfluid chat --help` lists them)\n"
+    )
+
+
 @pytest.mark.parametrize("flag", ["--temperature=3", "--top-p=2", "--top-k=-1", "--seed=x", "--max-tokens=0", "-s=0"])
 def test_sampling_out_of_range_is_wrong_usage(flag: str) -> None:
     ended = run_command("chat", flag, stdin="hi")
     assert ended.code == 2
-    assert ended.err.splitlines()[-1].startswith("error: ")
+    usage, error = ended.err.splitlines()
+    assert usage == "Usage: superfluid chat [FLAGS]"
+    assert error.startswith("error: --")
 
 
 def test_busy_session_is_waited_for_in_silence(daemon: LiveDaemon) -> None:

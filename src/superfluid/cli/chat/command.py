@@ -18,6 +18,7 @@ def chat_command() -> click.Command:
         "chat",
         callback=_chat,
         params=[*_flags(), *_sampling_flags(), socket_flag()],
+        is_help_short=True,
         options_metavar="[FLAGS]",
         short_help="Talk to the model in the terminal.",
         help=(
