@@ -11,7 +11,7 @@ LONG = " ".join(f"word{number}" for number in range(150))
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
-    """On the fake engine: it calls a tool when asked for the weather, thinks when told to, and can be long-winded."""
+    """On the fake engine: calls a tool when asked for the weather, thinks when told to, is long-winded, sees images."""
     home: Path = tmp_path_factory.mktemp("daemon")
     replies = [
         {"when": "It is sunny", "text": "Sunny, they say."},
@@ -21,6 +21,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveDaemon]:
         {"text": "Hello there."},
     ]
     script = home / "script.json"
-    script.write_text(json.dumps({"replies": replies, "step_seconds": 0.003}))
+    script.write_text(json.dumps({"replies": replies, "step_seconds": 0.003, "image_tokens": 64}))
     with LiveDaemon(home, script) as live:
         yield live

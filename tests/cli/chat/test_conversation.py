@@ -3,6 +3,7 @@ import json
 from superfluid.cli.chat.conversation import Answered, Called, Conversation, Exchange, Said, Shown
 from superfluid.domain import events
 from superfluid.domain.events import Body, Event, GenParams
+from superfluid.domain.media import ImagePayload, MediaIdentity
 from superfluid.domain.reply import Channel
 
 PARAMS = GenParams(0.0, 1.0, 0.0, 0, 1)
@@ -63,21 +64,26 @@ def test_tool_calls_are_parts_and_open_until_they_are_answered() -> None:
 
 def test_blocks_are_shown_in_a_few_words() -> None:
     image = json.dumps({"blob": "0123456789abcdef"})
+    blob = "0123456789ab" + "c" * 52
+    seen = ImagePayload(blob, 1024, 5, 7, "Look\nhere:", "What is it?", MediaIdentity("0" * 16, "fake")).encode()
     folded = conversation(
         CREATED,
         user("look"),
-        events.Block(1, 7, image, (1,), 2),
+        events.Block(1, 7, image, (), 2),
+        events.Block(1, 7, seen, (1,), 2),
         events.Block(1, 1, json.dumps({"path": "a.py"}), (), 2),
         events.Block(1, 4, "no json", (), 2),
         events.Block(1, 99, "[]", (), 2),
     )
-    shown = [Shown("image 0123456789ab"), Shown("file diff a.py"), Shown("progress"), Shown("block")]
+    with_words = Shown("image 0123456789ab, 1,024 tokens: Look here: What is it?", blob)
+    shown = [Shown("image 0123456789ab"), with_words, Shown("file diff a.py"), Shown("progress"), Shown("block")]
     assert folded.exchanges[0].parts == shown
 
 
 def test_what_comes_before_the_first_message_is_of_no_exchange() -> None:
     folded = conversation(CREATED, events.Appended("raw", (1,)), said("x", finish=1), user("one"))
     assert folded.exchanges == [Exchange(1, 3, "one", [])]
+    assert folded.preface == [Said(Channel.TEXT, "x")]
 
 
 def test_reply_is_cut_until_it_has_its_end() -> None:

@@ -1,5 +1,6 @@
 """``superfluid chat`` on a real terminal, a real daemon behind it."""
 
+import hashlib
 import json
 import time
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.fixtures.command_line import COMMAND, clean_environment
+from tests.fixtures.images import picture
 from tests.fixtures.live_daemon import LiveDaemon
 from tests.fixtures.pseudo_terminal import PseudoTerminal
 
@@ -128,6 +130,32 @@ def test_tool_call_is_answered_and_the_model_goes_on(daemon: LiveDaemon, tmp_pat
         terminal.wait_for("2 › ")
         terminal.type("/answer It is sunny\r")
         terminal.wait_for("Sunny, they say.")
+        terminal.type("\x04")
+        assert terminal.wait_end() == 0
+
+
+def test_history_shows_images_ahead_of_the_first_message_and_behind_it(daemon: LiveDaemon, tmp_path: Path) -> None:
+    names = ["red.png", "blue.png"]
+    blobs = []
+    for seed, name in enumerate(names):
+        (tmp_path / name).write_bytes(picture(seed))
+        blobs.append(hashlib.sha256(picture(seed)).hexdigest()[:12])
+    sizes = [len(picture(seed)) for seed in range(2)]
+    with chatting(daemon, tmp_path) as terminal:
+        terminal.type(f"/image {tmp_path / names[0]}\r")
+        terminal.wait_for("The model sees red.png.")
+        terminal.type("hi\r")
+        terminal.wait_for("2 › ")
+        terminal.type(f"/image {tmp_path / names[1]}\r")
+        terminal.wait_for("The model sees blue.png.")
+        terminal.type("/history\r")
+        terminal.wait_for(f"[image {blobs[1]}, 64 tokens (blue.png, {sizes[1]:,} bytes)]")
+        assert f"[image {blobs[0]}, 64 tokens (red.png, {sizes[0]:,} bytes)]" in terminal.output
+        terminal.type("\x04")
+        assert terminal.wait_end() == 0
+    with chatting(daemon, tmp_path, "--session", str(newest_session(daemon))) as terminal:
+        terminal.wait_for(f"[image {blobs[1]}, 64 tokens]")
+        assert terminal.output.index(f"[image {blobs[0]}, 64 tokens]") < terminal.output.index("1 › hi")
         terminal.type("\x04")
         assert terminal.wait_end() == 0
 

@@ -47,6 +47,8 @@ class Actions:
         self._system = system
         self._tools = tools
         self._window_tokens = window_tokens
+        # The log knows an image by its blob alone.
+        self._files: dict[str, str] = {}
         self._table: Mapping[str, Callable[[str], None]] = {
             "help": self._help,
             "retry": self._retry,
@@ -88,7 +90,7 @@ class Actions:
         conversation = self._talk.open(session)
         title = f" {conversation.state.title}" if conversation.state.title else ""
         self._screen.say(f"Session {session}{title}")
-        print_history(self._screen, conversation, HISTORY_AT_START)
+        print_history(self._screen, conversation, HISTORY_AT_START, self._files)
         if conversation.is_cut:
             self._screen.blank()
             self._screen.say("The last reply is not finished; /continue goes on with it.")
@@ -157,7 +159,7 @@ class Actions:
         self._talk.refresh()
         if len(conversation.exchanges) > known:
             self._screen.say("Meanwhile, in this session:")
-            print_exchanges(self._screen, conversation.exchanges[known:])
+            print_exchanges(self._screen, conversation.exchanges[known:], self._files)
 
     def _continue(self, _: str) -> None:
         conversation = self._existing()
@@ -166,7 +168,7 @@ class Actions:
         if conversation.is_cut:
             self._reply(is_cut_shown=not is_news)
         elif is_news:
-            print_exchanges(self._screen, conversation.exchanges[-1:])
+            print_exchanges(self._screen, conversation.exchanges[-1:], self._files)
         else:
             raise UsageError("There is nothing to go on with: the last reply is finished.")
 
@@ -244,7 +246,8 @@ class Actions:
     def _history(self, text: str) -> None:
         conversation = self._existing()
         self._talk.refresh()
-        print_history(self._screen, conversation, number_of(text, "/history [N]", len(conversation.exchanges)))
+        count = number_of(text, "/history [N]", len(conversation.exchanges))
+        print_history(self._screen, conversation, count, self._files)
 
     def _title(self, text: str) -> None:
         conversation = self._begin()
@@ -316,6 +319,7 @@ class Actions:
         blob = self._talk.ask(requests.PutMedia(content, mime), responses.Media).hash
         shown = requests.AppendImage(conversation.session, TurnRole.USER, blob, "", "")
         self._talk.ask(shown, responses.Committed)
+        self._files[blob] = f"{path.name}, {len(content):,} bytes"
         self._talk.refresh()
         self._screen.say(f"The model sees {path.name}. Write what you want to know about it.")
 

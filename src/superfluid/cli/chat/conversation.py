@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from msgspec import Struct
 
+from superfluid.cli.printable import one_line
 from superfluid.domain.events import (
     Block,
     BlockKind,
@@ -20,8 +22,11 @@ from superfluid.domain.events import (
     ToolUse,
     TurnRole,
 )
+from superfluid.domain.media import parse_image_payload
 from superfluid.domain.reply import Channel
 from superfluid.domain.state import SessionState, TurnKind
+
+_BLOB_DIGITS: Final = 12
 
 
 class Said(Struct):
@@ -47,9 +52,10 @@ class Answered(Struct, frozen=True):
 
 
 class Shown(Struct, frozen=True):
-    """An image or another block, in a few words."""
+    """An image or another block, in a few words; ``blob`` is the image's."""
 
     text: str
+    blob: str = ""
 
 
 Part = Said | Called | Answered | Shown
@@ -72,7 +78,8 @@ class Conversation:
         self.state = SessionState(session, fork_at=_fork_at(events))
         self.system: str | None = None
         self.exchanges: list[Exchange] = []
-        self._preface: list[Part] = []
+        self.preface: list[Part] = []
+        """What came before the first message."""
         self.extend(events)
 
     @property
@@ -128,7 +135,7 @@ class Conversation:
     @property
     def _parts(self) -> list[Part]:
         """Where what comes next belongs. Before the first message there is only a place for what nobody asked for."""
-        return self.exchanges[-1].parts if self.exchanges else self._preface
+        return self.exchanges[-1].parts if self.exchanges else self.preface
 
     def _take(self, event: Event) -> None:
         match event.body:
@@ -147,7 +154,7 @@ class Conversation:
             case ToolParseFailure(raw):
                 self._say(Channel.TEXT, raw)
             case Block(_, kind, payload):
-                self._parts.append(Shown(_block_text(kind, payload)))
+                self._parts.append(_shown_image(payload) if kind == BlockKind.IMAGE else _shown_block(kind, payload))
             case _:
                 pass
 
@@ -178,12 +185,20 @@ def _fork_at(events: Sequence[Event]) -> int:
     return own[-1] if own else 0
 
 
-def _block_text(kind: int, payload: str) -> str:
-    if kind == BlockKind.IMAGE:
-        return f"image {_member(payload, 'blob')[:12]}"
+def _shown_image(payload: str) -> Shown:
+    image = parse_image_payload(payload)
+    if image is None:
+        # Anybody can append one that says anything; the model sees nothing of it.
+        return Shown(f"image {_member(payload, 'blob')[:_BLOB_DIGITS]}".strip())
+    words = " ".join(text for text in (one_line(image.pre_text), one_line(image.post_text)) if text)
+    with_words = f": {words}" if words else ""
+    return Shown(f"image {image.blob[:_BLOB_DIGITS]}, {image.n_tokens:,} tokens{with_words}", image.blob)
+
+
+def _shown_block(kind: int, payload: str) -> Shown:
     names = {each.value: each.name.lower().replace("_", " ") for each in BlockKind}
     label = _member(payload, "title") or _member(payload, "path") or _member(payload, "message")
-    return f"{names.get(kind, 'block')} {label}".strip()
+    return Shown(f"{names.get(kind, 'block')} {label}".strip())
 
 
 def _member(payload: str, key: str) -> str:

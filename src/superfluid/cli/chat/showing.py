@@ -1,35 +1,42 @@
 """Shows again what is there: a conversation's messages, a session's family."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from superfluid.cli.chat.conversation import Answered, Called, Conversation, Exchange, Said, Shown
+from superfluid.cli.chat.conversation import Answered, Called, Conversation, Exchange, Part, Said, Shown
 from superfluid.cli.chat.screen import Screen
 from superfluid.cli.session.catalog import Row
 from superfluid.cli.session.forest import ASCII_GLYPHS, Forest, Glyphs, drawn_lines
 from superfluid.cli.session.table import title_text
 
 
-def print_history(screen: Screen, conversation: Conversation, count: int) -> None:
-    """The last ``count`` messages with their replies, and a word on what came before them."""
+def print_history(screen: Screen, conversation: Conversation, count: int, files: Mapping[str, str]) -> None:
+    """The last ``count`` messages with their replies, and a word on what came before them.
+
+    ``files`` says of images by their blobs which files they were.
+    """
     if conversation.system:
         screen.say(f"system: {conversation.system}")
     hidden = max(len(conversation.exchanges) - count, 0)
     if hidden:
         screen.say(f"{hidden} earlier message{'s' * (hidden != 1)}: /history shows all.")
-    print_exchanges(screen, conversation.exchanges[hidden:])
+    else:
+        _print_parts(screen, conversation.preface, files)
+    print_exchanges(screen, conversation.exchanges[hidden:], files)
 
 
-def print_exchanges(screen: Screen, exchanges: Sequence[Exchange]) -> None:
+def print_exchanges(screen: Screen, exchanges: Sequence[Exchange], files: Mapping[str, str]) -> None:
     for exchange in exchanges:
         screen.blank()
         screen.message(exchange.number, exchange.text)
         screen.blank()
-        _print_parts(screen, exchange)
+        _print_parts(screen, exchange.parts, files)
 
 
-def _print_parts(screen: Screen, exchange: Exchange) -> None:
+def _print_parts(screen: Screen, parts: Sequence[Part], files: Mapping[str, str]) -> None:
+    if not parts:
+        return
     view = screen.view()
-    for part in exchange.parts:
+    for part in parts:
         match part:
             case Said(channel, text):
                 view.write(channel, text)
@@ -38,9 +45,10 @@ def _print_parts(screen: Screen, exchange: Exchange) -> None:
             case Answered(call_id, text):
                 view.end()
                 screen.say(f"answer {call_id}: {text}")
-            case Shown(text):
+            case Shown(text, blob):
                 view.end()
-                screen.say(f"[{text}]")
+                file = f" ({files[blob]})" if blob in files else ""
+                screen.say(f"[{text}{file}]")
     view.end()
 
 
