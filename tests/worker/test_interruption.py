@@ -20,6 +20,7 @@ from superfluid.domain.job import Job
 from superfluid.domain.reply import Finish
 from superfluid.domain.request import QosClass
 from superfluid.engine.fake import MICRO_BATCH_TOKENS, FakeEngine
+from superfluid.engine.fake_script import FakeScript
 from superfluid.engine.interface import Row, StepResult
 from superfluid.scheduling.plan import Chunk
 from superfluid.worker.interruption import WORTHWHILE_SECONDS, Interruption
@@ -36,8 +37,8 @@ def _job(**fields: Any) -> Job:
 class _Engine(FakeEngine):
     """Counts what it is asked."""
 
-    def __init__(self) -> None:
-        super().__init__(lanes=1)
+    def __init__(self, script: FakeScript | None = None) -> None:
+        super().__init__(script, lanes=1)
         self.calls: list[str] = []
 
     def abort(self) -> None:
@@ -117,6 +118,43 @@ def test_abort_is_taken_back_though_the_step_raises() -> None:
     with pytest.raises(RuntimeError):
         step_that_raises()
     assert engine.calls == ["abort", "resume"]
+
+
+@pytest.mark.parametrize(
+    ("messages", "is_ended"),
+    [
+        ((Cancel(1), Cancel(2)), True),
+        ((Cancel(2), Ping(1), Cancel(9), Cancel(1)), True),
+        ((Cancel(1),), False),
+        ((Cancel(1), Cancel(9)), False),
+        ((Cancel(1), Submit(_job(qos=INTERACTIVE))), False),
+        ((), False),
+    ],
+)
+@pytest.mark.parametrize("already", [0, 1, 4])
+def test_decode_step_ends_when_everybody_in_it_has_been_cancelled(
+    messages: tuple[ToWorker, ...], already: int, *, is_ended: bool
+) -> None:
+    engine = _Engine()
+    interruption = Interruption(engine, SteppedClock())
+    interruption.taking_messages()
+    for message in messages[:already]:
+        interruption.arrived(message)
+    with interruption.during_decode(frozenset({1, 2})):
+        for message in messages[already:]:
+            interruption.arrived(message)
+        assert ("abort" in engine.calls) == is_ended
+    assert engine.calls[-1] == "resume"
+    interruption.arrived(Cancel(2))
+    assert engine.calls[-1] == "resume"
+
+
+def test_decode_step_of_a_model_whose_state_cannot_be_cut_is_carried_through() -> None:
+    engine = _Engine(FakeScript(can_truncate=False))
+    interruption = Interruption(engine, SteppedClock())
+    with interruption.during_decode(frozenset({1})):
+        interruption.arrived(Cancel(1))
+    assert engine.calls == ["resume"]
 
 
 # ---- on the loop
@@ -200,3 +238,92 @@ def test_cancelled_prompt_frees_its_lane_in_the_next_tick() -> None:
     assert received.finish is Finish.CANCELLED
     assert loop.records[-1].lanes_active == 0
     assert loop.records[-1].prefill_tokens_total < 500
+
+
+class _HungUpOn(CostlyEngine):
+    """In the middle of a decode step something arrives; if that ends the step, two rows of it are done."""
+
+    def __init__(self, clock: SteppedClock) -> None:
+        super().__init__(lanes=4, clock=clock)
+        self.disturb: Callable[[], None] | None = None
+        self.steps: list[list[int]] = []
+        self._is_aborted = False
+
+    def step(self, rows: Sequence[Row]) -> StepResult:
+        self.steps.append([row.lane for row in rows])
+        if self.disturb is not None and all(len(row.tokens) == 1 for row in rows):
+            disturb, self.disturb = self.disturb, None
+            disturb()
+        if not self._is_aborted:
+            return super().step(rows)
+        super().resume()
+        result = super().step(rows[:2])
+        return StepResult(result.logits[:0], (*result.completed, *[0] * len(rows[2:])))
+
+    def abort(self) -> None:
+        self._is_aborted = True
+        super().abort()
+
+    def resume(self) -> None:
+        self._is_aborted = False
+        super().resume()
+
+
+def _decoding(*, others: int = 0) -> tuple[SteppedLoop, _HungUpOn, list[Job], list[Received]]:
+    """Four jobs that all have tokens."""
+    clock = SteppedClock()
+    engine = _HungUpOn(clock)
+    loop = SteppedLoop(settings=make_settings(4), engine=engine, clock=clock)
+    jobs = [make_job(words(seed, 20), max_tokens=60, ignore_eos=True) for seed in range(4 + others)]
+    received = [loop.submit(job) for job in jobs]
+    while not all(received[index].tokens for index in range(4)):
+        loop.tick()
+    return loop, engine, jobs, received
+
+
+def _hang_up(loop: SteppedLoop, engine: _HungUpOn, jobs: list[Job]) -> None:
+    """All at once, in the middle of the next decode step."""
+    engine.disturb = lambda: [loop.inbox.put(Cancel(job.job_id)) for job in jobs] and None
+    while engine.disturb is not None:
+        loop.tick()
+    loop.take_messages()
+
+
+def test_lanes_of_clients_that_hang_up_in_a_step_are_free_and_told_without_another_step() -> None:
+    loop, engine, jobs, received = _decoding()
+    told = [len(each.tokens) for each in received]
+    _hang_up(loop, engine, jobs)
+    steps = len(engine.steps)
+    loop.tick()
+    assert len(engine.steps) == steps
+    assert [each.finish for each in received] == [Finish.CANCELLED] * 4
+    assert [len(each.tokens) for each in received] == told
+    record = loop.records[-1]
+    assert (record.lanes_active, record.decode_lanes) == (0, 0)
+    assert record.lanes is not None
+    assert not any(lane.job_id for lane in record.lanes)
+
+
+def test_step_goes_on_for_the_one_client_that_stays() -> None:
+    loop, engine, jobs, received = _decoding()
+    _hang_up(loop, engine, jobs[1:])
+    loop.run()
+    assert received[0].tokens == cold_reply(jobs[0])
+    assert [each.finish for each in received[1:]] == [Finish.CANCELLED] * 3
+
+
+def test_lanes_that_become_free_between_two_ticks_are_told_before_the_next_step() -> None:
+    loop, engine, jobs, received = _decoding()
+    _hang_up(loop, engine, jobs[1:])
+    engine.disturb = lambda: told.append((loop.records[-1].lanes_active, received[1].finish))
+    told: list[tuple[int, Finish]] = []
+    loop.tick()
+    assert told == [(1, Finish.CANCELLED)]
+    assert engine.steps[-1] == [0]
+
+
+def test_jobs_that_waited_get_the_lanes_of_a_step_that_was_ended() -> None:
+    loop, engine, jobs, received = _decoding(others=2)
+    _hang_up(loop, engine, jobs[:4])
+    loop.run()
+    assert [each.tokens for each in received[4:]] == [cold_reply(job) for job in jobs[4:]]

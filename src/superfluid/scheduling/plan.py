@@ -142,8 +142,9 @@ class StepOutcome:
 
     ``drawn`` has a job's tokens in their order: one, or with drafts several, none of them behind the end of the turn.
     A job of ``decodes`` that is neither in ``drawn`` nor in ``replayed`` did not advance. ``replayed`` are those whose
-    token was evaluated and none drawn. ``is_chunk_cut`` says that the chunk was ended early. The durations are the
-    engine's, for the rates that size the next chunk and weigh a transfer against a prefill.
+    token was evaluated and none drawn. ``is_chunk_cut`` says that the chunk was ended early, ``is_decode_cut`` that the
+    decode step was: nobody advanced. The durations are the engine's, for the rates that size the next chunk and weigh a
+    transfer against a prefill.
     """
 
     drawn: tuple[Drawn, ...] = ()
@@ -160,6 +161,7 @@ class StepOutcome:
     is_chunk_cut: bool = False
     drafted: tuple[Drafted, ...] = ()
     draft_seconds: float = 0.0
+    is_decode_cut: bool = False
 
     @property
     def engine_seconds(self) -> float:

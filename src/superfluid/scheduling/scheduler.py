@@ -225,7 +225,7 @@ class Scheduler:
         for job_id in outcome.replayed:
             self._running[job_id].length += 1
         self._counters.decode_tokens_total += len(outcome.drawn)
-        if plan.decodes and not outcome.faulted:
+        if plan.decodes and not outcome.faulted and not outcome.is_decode_cut:
             if outcome.decode_seconds > 0.0 and not outcome.drafted:
                 self._rates.observe_decode(len(plan.decodes), outcome.decode_seconds)
             self._speculation.completed(plan, outcome)

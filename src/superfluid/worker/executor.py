@@ -40,6 +40,7 @@ class Execution:
     replayed: list[int] = field(default_factory=list)
     chunk_completed: int = 0
     is_chunk_cut: bool = False
+    is_decode_cut: bool = False
     cold_lanes: list[int] = field(default_factory=list)
     lost_entries: list[int] = field(default_factory=list)
     entry_bytes: dict[int, int] = field(default_factory=dict)
@@ -73,6 +74,7 @@ class Execution:
             is_chunk_cut=self.is_chunk_cut,
             drafted=tuple(self.drafted),
             draft_seconds=self.draft_seconds,
+            is_decode_cut=self.is_decode_cut,
         )
 
 
@@ -97,7 +99,7 @@ class Executor:
         interruption: Interruption | None = None,
         draft_model: DraftModel | None = None,
     ) -> None:
-        """``interruption`` guards prompt chunks. ``draft_model`` guesses where a plan has a ``draft_limit``."""
+        """``interruption`` ends steps early. ``draft_model`` guesses where a plan has a ``draft_limit``."""
         self._engine = engine
         self._scheduler = scheduler
         self._clock = clock
@@ -211,10 +213,11 @@ class Executor:
             return
         begun = self._clock.monotonic()
         self._engine.use_adapter(sequences[0].job.adapter)
-        result = self._step(rows, sequences, execution)
+        with self._interruption.during_decode(frozenset([sequence.job_id for sequence in sequences])):
+            result = self._step(rows, sequences, execution)
         evaluated = self._clock.monotonic()
         execution.decode_seconds = evaluated - begun
-        if result is not None:
+        if result is not None and self._is_whole(rows, result, execution):
             self._draw_rows(rows, sequences, result, execution)
         execution.sample_seconds = self._clock.monotonic() - evaluated
 
@@ -232,13 +235,21 @@ class Executor:
         execution.draft_seconds = self._clock.monotonic() - begun
         return drafts
 
+    def _is_whole(self, rows: list[Row], result: StepResult, execution: Execution) -> bool:
+        """A step that was ended early has given nobody anything: the lanes are as they were."""
+        execution.is_decode_cut = any(
+            completed < len(row.tokens) for row, completed in zip(rows, result.completed, strict=True)
+        )
+        if execution.is_decode_cut:
+            for row in rows:
+                self._engine.truncate(row.lane, row.position)
+        return not execution.is_decode_cut
+
     def _draw_rows(self, rows: list[Row], sequences: list[Sequence], result: StepResult, execution: Execution) -> None:
         index = 0
-        for row, sequence, completed in zip(rows, sequences, result.completed, strict=True):
+        for row, sequence in zip(rows, sequences, strict=True):
             count = len(row.tokens)
-            if completed < count:
-                self._engine.truncate(row.lane, row.position)
-            elif row.wants_logits == "none":
+            if row.wants_logits == "none":
                 execution.replayed.append(sequence.job_id)
             else:
                 self._draw(row.lane, sequence, result.logits[index : index + count], execution, row.tokens[1:].tolist())

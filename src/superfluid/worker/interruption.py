@@ -1,4 +1,4 @@
-"""Ends the prompt chunk in flight when what has just arrived should not wait for it. Two threads; in the worker.
+"""Ends the step in flight when what has just arrived should not wait for it. Two threads; in the worker.
 
 The reader thread hears of a message while the engine's thread is inside the engine, where it cannot look for one.
 """
@@ -24,9 +24,11 @@ class Interruption:
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
+        self._can_cut = engine.facts.can_truncate
         self._clock = clock
         self._lock = threading.Lock()
         self._chunk: Chunk | None = None
+        self._decoding: frozenset[int] = frozenset()
         self._expected_end = 0.0
         self._fresh: list[ToWorker] = []
 
@@ -37,7 +39,7 @@ class Interruption:
             return
         with self._lock:
             self._fresh.append(message)
-            if self._is_reason(message):
+            if self._is_reason(message) or self._is_for_nobody():
                 self._engine.abort()
 
     def taking_messages(self) -> None:
@@ -60,6 +62,26 @@ class Interruption:
             with self._lock:
                 self._chunk = None
                 self._engine.resume()
+
+    @contextmanager
+    def during_decode(self, job_ids: frozenset[int]) -> Iterator[None]:
+        """Around a step that gives these jobs a token: it ends without one when all of them have been cancelled, unless
+        the model is one whose state an abort would corrupt."""
+        with self._lock:
+            self._decoding = job_ids if self._can_cut else frozenset()
+            if self._is_for_nobody():
+                self._engine.abort()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._decoding = frozenset()
+                self._engine.resume()
+
+    def _is_for_nobody(self) -> bool:
+        if not self._decoding or not self._fresh:
+            return False
+        return self._decoding <= {message.job_id for message in self._fresh if isinstance(message, Cancel)}
 
     def _is_reason(self, message: ToWorker) -> bool:
         chunk = self._chunk

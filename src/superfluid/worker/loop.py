@@ -208,17 +208,20 @@ class TickLoop:
             if self._memory.take_changes():
                 self._report(plan, Execution(), TickTimes(begun_unix, begun, planned, planned))
             return plan.pause_seconds > 0
-        if plan.chunk is not None and plan.chunk.expected_seconds >= LONG_TICK_SECONDS:
-            if self._reporter.has_news:
-                # Neither tokens nor ends may wait for the chunk.
-                self._report(StepPlan(), Execution(), TickTimes(begun_unix, begun, planned, planned))
+        is_long = plan.chunk is not None and plan.chunk.expected_seconds >= LONG_TICK_SECONDS
+        if not plan.is_empty and (self._reporter.is_urgent or (is_long and self._reporter.has_news)):
+            # Jobs that were cancelled have left their lanes, which is told at once; and tokens do not wait for a long
+            # chunk.
+            times = TickTimes(begun_unix, begun, planned, planned)
+            self._report(StepPlan(), Execution(), times, tells_lanes=self._reporter.is_urgent)
+        if is_long:
             self._send(tick_started(plan))
         execution = self._executor.execute(plan)
         restores = self._restores(plan, execution) if self._is_traced else ()
         result = self._scheduler.complete(plan, execution.outcome())
         times = TickTimes(begun_unix, begun, planned, self._clock.monotonic())
         self._reporter.completed(plan, execution, result, times)
-        if self._threads is not None and plan.decodes and not execution.drafted:
+        if self._threads is not None and plan.decodes and not (execution.drafted or execution.is_decode_cut):
             self._adapt_threads(self._threads, len(plan.decodes), execution.decode_seconds)
         if self._debug is not None and not plan.is_empty:
             self._debug(tick_line(plan, execution, times, self._scheduler))
@@ -263,12 +266,15 @@ class TickLoop:
             }
             _scheduler_logger.info("a lane was preempted", extra={"fields": fields})
 
-    def _report(self, plan: StepPlan, execution: Execution, times: TickTimes) -> None:
+    def _report(
+        self, plan: StepPlan, execution: Execution, times: TickTimes, *, tells_lanes: bool = False
+    ) -> None:
         self._reported_at = times.done
         for job_id, message in execution.faults.items():
             self._send(Rejected(job_id, "engine_fault", message))
         statistics = self._scheduler.statistics()
-        are_lanes_due = times.done - self._lanes_told_at >= LANES_INTERVAL_SECONDS or self._scheduler.is_idle
+        is_due = times.done - self._lanes_told_at >= LANES_INTERVAL_SECONDS
+        are_lanes_due = tells_lanes or is_due or self._scheduler.is_idle
         if are_lanes_due:
             self._lanes_told_at = times.done
         lanes = self._scheduler.lane_views() if are_lanes_due else None
