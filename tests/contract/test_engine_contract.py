@@ -313,6 +313,27 @@ def test_abort_between_steps_ends_the_next_before_it_has_done_anything_until_it_
     assert engine.step([row(0, 40, prompt(100))]).completed == (100,)
 
 
+def test_aborted_step_of_several_lanes_can_be_repeated_from_the_same_positions(open_engine: OpenEngine) -> None:
+    engine = open_engine(2)
+    feed(engine, 0, prompt(40))
+    feed(engine, 1, prompt(50))
+    rows = [row(0, 40, prompt(1)), row(1, 50, prompt(1))]
+    expected = engine.step(rows).logits.copy()
+    for attempt in range(20):
+        for each in rows:
+            assert engine.truncate(each.lane, each.position)
+        timer = threading.Timer(0.0001 * (attempt % 5), engine.abort)
+        timer.start()
+        if attempt % 2:
+            timer.join()
+        engine.step(rows)
+        timer.join()
+        engine.resume()
+    for each in rows:
+        assert engine.truncate(each.lane, each.position)
+    assert np.array_equal(engine.step(rows).logits, expected)
+
+
 def test_set_threads_the_next_step_still_works(open_engine: OpenEngine) -> None:
     engine = open_engine(1)
     engine.set_threads(1)
