@@ -283,7 +283,12 @@ def _decoding(*, others: int = 0) -> tuple[SteppedLoop, _HungUpOn, list[Job], li
 
 def _hang_up(loop: SteppedLoop, engine: _HungUpOn, jobs: list[Job]) -> None:
     """All at once, in the middle of the next decode step."""
-    engine.disturb = lambda: [loop.inbox.put(Cancel(job.job_id)) for job in jobs] and None
+
+    def leave() -> None:
+        for job in jobs:
+            loop.inbox.put(Cancel(job.job_id))
+
+    engine.disturb = leave
     while engine.disturb is not None:
         loop.tick()
     loop.take_messages()

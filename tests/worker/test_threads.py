@@ -1,134 +1,212 @@
-"""With how many threads to decode: step times one after another, and the count that follows."""
+"""With how many threads to compute: a machine that is shared, second by second, and the count that follows."""
 
 import random
-from collections.abc import Sequence
+from dataclasses import dataclass
 
-import msgspec
 import pytest
-from tests.fixtures.tick_loop import CostlyEngine, SteppedClock, SteppedLoop, make_job, make_settings, words
 
-from superfluid.engine.interface import Row, StepResult
-from superfluid.worker.threads import FIRST_REST_SECONDS, WINDOW_STEPS, ThreadPolicy
+from superfluid.worker.threads import LONGEST_REST_SECONDS, CoreReading, ThreadPolicy
 
-QUIET, ALONE = 0.037, 0.070
-
-
-def _feed(policy: ThreadPolicy, seconds: float, *, busy: float = 0.0, one: float = ALONE, lanes: int = 4) -> set[int]:
-    """The counts seen while steps go by. With all threads a step takes ``busy`` (or quiet), with one fewer ``one``."""
-    seen = set()
-    spent = 0.0
-    while spent < seconds:
-        step = one if policy.is_aside else (busy or QUIET)
-        seen.add(policy.threads)
-        policy.observe(lanes, step)
-        spent += step
-    return seen
+QUIET = 0.02
+"""A decode step over four lanes with all threads."""
 
 
-def _learned(threads: int = 2) -> ThreadPolicy:
-    policy = ThreadPolicy(threads)
-    _feed(policy, 3.0)
-    return policy
+@dataclass
+class Machine:
+    """Two cores unless said; ``others`` want so many of them. ``can_see``: the system tells about it."""
+
+    policy: ThreadPolicy
+    cpus: int = 2
+    can_see: bool = True
+    now: float = 0.0
+    steps: int = 0
+    waited: float = 0.0
+
+    def step_seconds(self, others: float) -> float:
+        """As measured: a thread fewer costs its share; more threads than free cores cost seconds, if for good."""
+        threads = self.policy.threads
+        seconds = QUIET * self._most / threads
+        crowded = threads + others - self.cpus
+        if crowded <= 0.5:
+            return seconds * (1 + 0.8 * max(0.0, crowded))
+        return seconds + 1.0
+
+    def run(
+        self, others: float, seconds: float, *, lanes: int = 4, slowed: float = 1.0, slowed_aside: float = 1.0
+    ) -> dict[int, float]:
+        """Decodes that long; returns the time spent with each count. ``slowed`` and ``slowed_aside``: with all threads
+        or fewer, by something that nobody waits for."""
+        spent: dict[int, float] = {}
+        end = self.now + seconds
+        while self.now < end:
+            threads = self.policy.threads
+            step = self.step_seconds(others) * (slowed_aside if self.policy.is_aside else slowed)
+            self.now += step
+            self.steps += 1
+            self.waited += step * min(1.0, max(0.0, threads + others - self.cpus))
+            spent[threads] = spent.get(threads, 0.0) + step
+            self.policy.stepped(lanes, step, self.now)
+            if self.policy.is_reading_due and self.can_see:
+                self.policy.take(CoreReading(self.waited, others), self.now)
+                self.waited = 0.0
+            assert 1 <= self.policy.threads <= self._most
+        return spent
+
+    def __post_init__(self) -> None:
+        self._most = self.policy.threads
+
+
+def _machine(threads: int = 2, cpus: int = 2, *, can_see: bool = True) -> Machine:
+    machine = Machine(ThreadPolicy(threads, cpus), cpus, can_see)
+    assert set(machine.run(0.0, 3.0)) == {threads}
+    return machine
 
 
 @pytest.mark.parametrize(
-    ("busy", "threads"),
+    ("situation", "threads", "cpus", "others", "expected"),
     [
-        (QUIET, {2}),
-        # a third of a core gone: two threads are still the better choice
-        (1.27 * QUIET, {2}),
-        (1.9 * QUIET, {2}),
-        # a whole core gone: one thread is steady
-        (3.5 * QUIET, {2, 1}),
+        ("quiet", 2, 2, 0.0, 2),
+        ("the daemon and eight clients", 2, 2, 0.25, 2),
+        ("somebody wants a third of a core", 2, 2, 0.35, 2),
+        ("somebody wants two thirds of one", 2, 2, 0.7, 1),
+        ("somebody wants a core", 2, 2, 1.0, 1),
+        ("everybody wants them", 2, 2, 3.0, 1),
+        ("one of four cores is wanted", 4, 4, 1.0, 3),
+        ("three of four are", 4, 4, 3.0, 1),
+        ("more threads of cores than are asked for", 2, 4, 1.0, 2),
+        ("hyperthreads are left", 4, 8, 3.0, 4),
     ],
 )
-def test_policy_steps_aside_only_where_fewer_threads_are_faster(busy: float, threads: set[int]) -> None:
-    assert _feed(_learned(), 4.0, busy=busy) == threads
+def test_policy_settles_on_as_many_threads_as_there_is_room_for(
+    situation: str, threads: int, cpus: int, others: float, expected: int
+) -> None:
+    machine = _machine(threads, cpus)
+    machine.run(others, 6.0)
+    spent = machine.run(others, 60.0)
+    assert spent.get(expected, 0.0) > 0.99 * sum(spent.values()), situation
+
+
+def test_policy_steps_aside_with_the_first_step_that_took_far_too_long() -> None:
+    machine = _machine()
+    spent = machine.run(1.0, 5.0)
+    assert spent[2] <= 1.1
+
+
+def test_policy_knows_a_crowd_though_it_never_saw_a_quiet_step() -> None:
+    machine = Machine(ThreadPolicy(2, 2))
+    spent = machine.run(1.0, 10.0)
+    assert spent[2] <= 1.1
+
+
+def test_policy_comes_back_soon_after_the_crowd_has_left_and_stays() -> None:
+    machine = _machine()
+    machine.run(1.0, 5.0)
+    assert machine.policy.is_aside
+    assert machine.run(0.05, 30.0)[1] < 1.0
+    assert not machine.policy.is_aside
 
 
 def test_one_slow_step_changes_nothing() -> None:
-    policy = _learned()
-    policy.observe(4, 20 * QUIET)
-    assert policy.threads == 2
+    machine = _machine()
+    machine.now += 0.15
+    machine.policy.stepped(4, 0.15, machine.now)
+    assert set(machine.run(0.0, 2.0)) == {2}
 
 
-def test_policy_comes_back_soon_after_the_disturbance_is_over() -> None:
-    policy = _learned()
-    _feed(policy, 2.5, busy=4 * QUIET)
-    assert policy.is_aside
-    _feed(policy, FIRST_REST_SECONDS + 1.0)
-    assert not policy.is_aside
-    assert _feed(policy, 20.0) == {2}
+def test_crowds_that_come_and_go_are_met_less_and_less_often() -> None:
+    """Somebody computes for half a second in each second: whenever it looks free, it is not for long."""
+    machine = _machine()
+    spent = {1: 0.0, 2: 0.0}
+    for _ in range(120):
+        for others in (1.0, 0.0):
+            for threads, seconds in machine.run(others, 0.5).items():
+                spent[threads] += seconds
+    assert spent[2] < 0.25 * spent[1]
 
 
-def test_vain_tries_become_rare() -> None:
-    policy = _learned()
-    steps = {1: 0, 2: 0}
-    spent = 0.0
-    while spent < 120.0:
-        step = ALONE if policy.is_aside else 4 * QUIET
-        steps[policy.threads] += 1
-        policy.observe(4, step)
-        spent += step
-    assert steps[2] < 0.08 * steps[1]
+def test_policy_that_was_wrong_often_forgets_it_once_the_machine_is_quiet() -> None:
+    machine = _machine()
+    for _ in range(20):
+        machine.run(1.0, 0.5)
+        machine.run(0.0, 0.5)
+    machine.run(0.0, LONGEST_REST_SECONDS + 10.0)
+    assert not machine.policy.is_aside
+    machine.run(1.0, 2.0)
+    assert machine.run(0.0, 10.0)[1] < 1.0
+
+
+@pytest.mark.parametrize(
+    ("slowed", "slowed_aside", "threads"),
+    [
+        (1.6, 1.0, 2),
+        (3.5, 1.0, 1),
+        # the machine has become slow as a whole
+        (3.5, 3.5, 2),
+    ],
+)
+def test_steps_that_are_slow_for_no_reason_that_is_told_count_only_if_fewer_threads_are_faster(
+    slowed: float, slowed_aside: float, threads: int
+) -> None:
+    machine = _machine()
+    spent = machine.run(0.0, 120.0, slowed=slowed, slowed_aside=slowed_aside)
+    assert spent[threads] > 0.9 * sum(spent.values())
+
+
+def test_policy_that_is_told_nothing_steps_aside_and_tries_again_ever_later() -> None:
+    machine = _machine(can_see=False)
+    spent = machine.run(1.0, 300.0)
+    assert machine.policy.is_aside
+    assert spent[2] < 0.4 * spent[1]
+    machine.run(0.0, LONGEST_REST_SECONDS + 3.0)
+    assert not machine.policy.is_aside
+    assert set(machine.run(0.0, 20.0)) == {2}
 
 
 def test_counts_of_lanes_are_measured_each_by_itself() -> None:
-    policy = _learned()
+    policy = ThreadPolicy(2)
     generator = random.Random(1)
+    now = 0.0
     for _ in range(300):
-        lanes = generator.choice((1, 4))
-        policy.observe(lanes, QUIET if lanes == 4 else 0.012)
+        lanes = generator.choice((1, 8))
+        seconds = 0.005 * lanes
+        now += seconds
+        policy.stepped(lanes, seconds, now)
     assert policy.threads == 2
 
 
 def test_growing_streams_are_no_disturbance() -> None:
-    policy = _learned()
-    step = QUIET
+    policy = ThreadPolicy(2)
+    step, now = QUIET, 0.0
     for _ in range(4000):
-        policy.observe(4, step)
+        now += step
+        policy.stepped(4, step, now)
         step *= 1.0004
         assert policy.threads == 2
 
 
 def test_single_thread_has_no_choice() -> None:
-    assert _feed(ThreadPolicy(1), 5.0, busy=1.0) == {1}
+    machine = Machine(ThreadPolicy(1, 2))
+    assert set(machine.run(2.0, 10.0)) == {1}
+    assert not machine.policy.is_reading_due
+    machine.policy.interrupted(machine.now)
+    assert (machine.policy.threads, machine.policy.patience_seconds(4)) == (1, None)
 
 
-def test_policy_that_saw_no_quiet_step_stays() -> None:
-    assert _feed(ThreadPolicy(2), 5.0, busy=0.2) == {2}
+def test_interrupted_step_costs_a_thread_at_once_and_what_was_waited_before_none_more() -> None:
+    policy = ThreadPolicy(4, 4)
+    policy.stepped(4, QUIET, QUIET)
+    policy.computed(0.5)
+    policy.interrupted(0.6)
+    assert policy.threads == 3
+    policy.take(CoreReading(0.5, 1.0), 0.6)
+    assert policy.threads == 3
 
 
-def test_window_is_short_enough_to_react_within_some_seconds() -> None:
-    assert WINDOW_STEPS * 4 * QUIET < 4.0
-
-
-def test_loop_sets_the_threads_of_the_engine_as_the_policy_says() -> None:
-    settings = msgspec.structs.replace(make_settings(4), adapts_threads=True)
-    clock = SteppedClock()
-    engine = _SlowedEngine(clock)
-    loop = SteppedLoop(settings=settings, engine=engine, clock=clock)
-    loop.submit(make_job(words(1, 20), max_tokens=400))
-    loop.run()
-    assert engine.threads_set[0] == 1
-
-
-class _SlowedEngine(CostlyEngine):
-    """Two threads, one of which loses its core after fifty steps."""
-
-    def __init__(self, clock: SteppedClock) -> None:
-        super().__init__(lanes=4, clock=clock)
-        self._steps_taken = 0
-        self.set_threads(2)
-        self.threads_set: list[int] = []
-
-    def set_threads(self, threads: int) -> None:
-        super().set_threads(threads)
-        if hasattr(self, "threads_set"):
-            self.threads_set.append(threads)
-
-    def step(self, rows: Sequence[Row]) -> StepResult:
-        self._steps_taken += 1
-        if self._steps_taken > 50 and self.facts.threads == 2:
-            self._clock.now += 0.05
-        return super().step(rows)
+def test_patience_grows_with_what_the_step_should_take() -> None:
+    policy = ThreadPolicy(2, 2)
+    unknown = policy.patience_seconds(4)
+    policy.stepped(4, 1.0, 1.0)
+    known = policy.patience_seconds(4)
+    assert unknown is not None
+    assert known == unknown + 2.0
+    assert policy.patience_seconds(0) == unknown

@@ -12,9 +12,11 @@ from typing import Final
 import msgspec
 
 from superfluid.clock import SystemClock
+from superfluid.engine.machine import usable_cpus
 from superfluid.errors import SuperfluidError
 from superfluid.worker import logs
 from superfluid.worker.connection import DaemonConnection
+from superfluid.worker.core_use import CoreUse, WaitedTime
 from superfluid.worker.engine_choice import load_engine
 from superfluid.worker.inbox import Inbox
 from superfluid.worker.kv_files import open_kv_files
@@ -62,6 +64,7 @@ def serve(connection: DaemonConnection, inbox: Inbox) -> int:
     with contextlib.closing(engine):
         kv_files = open_kv_files(settings, engine.facts, inbox.put)
         connection.send(Ready(settled_facts(engine.facts, settings.speculation)))
+        cpus = usable_cpus()
         loop = TickLoop(
             engine,
             settings,
@@ -75,6 +78,9 @@ def serve(connection: DaemonConnection, inbox: Inbox) -> int:
             debug=_print_line if "SUPERFLUID_DEBUG_TICK" in os.environ else None,
             debug_pressure=_print_line if "SUPERFLUID_DEBUG_PRESSURE" in os.environ else None,
             draft_model=draft_model,
+            cpus=len(cpus),
+            read_cores=CoreUse(cpus).read,
+            read_waited=WaitedTime().read,
         )
         _collect_at_rest_only()
         try:

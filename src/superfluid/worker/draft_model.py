@@ -49,6 +49,10 @@ class DraftModel:
             _logger.warning("the draft model refused a step: %s", error)
             return {}
 
+    def set_threads(self, threads: int) -> None:
+        """Takes effect with the next step."""
+        self._engine.set_threads(threads)
+
     def clear(self) -> None:
         """Forgets every stream."""
         for lane in range(len(self._held)):

@@ -140,6 +140,12 @@ class Executor:
         """Empties a lane that no job runs on, between two ticks."""
         self._engine.clear(lane)
 
+    def set_threads(self, threads: int) -> None:
+        """Takes effect with the next step, of the draft model too."""
+        self._engine.set_threads(threads)
+        if self._draft_model is not None:
+            self._draft_model.set_threads(threads)
+
     def forget(self, job_id: int) -> None:
         """The job is over, or has lost its lane."""
         self._draws.pop(job_id, None)

@@ -1,4 +1,4 @@
-"""Ends the step in flight when what has just arrived should not wait for it. Two threads; in the worker.
+"""Ends the step in flight when what has just arrived should not wait for it. Three threads; in the worker.
 
 The reader thread hears of a message while the engine's thread is inside the engine, where it cannot look for one.
 """
@@ -6,7 +6,7 @@ The reader thread hears of a message while the engine's thread is inside the eng
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from superfluid.clock import Clock
 from superfluid.engine.interface import Engine
@@ -19,8 +19,16 @@ WORTHWHILE_SECONDS: Final = 0.02
 is not: then the expectation was wrong."""
 
 
+class InFlight(NamedTuple):
+    """A step that the engine is at: when it began, and how many jobs get a token in it; 0 for a prompt chunk."""
+
+    begun: float
+    decoding: int
+
+
 class Interruption:
-    """``arrived`` is for the reader thread, the rest for the engine's."""
+    """``arrived`` is for the reader thread; ``in_flight`` and ``end`` for the one that watches over steps; the rest for
+    the engine's. A model whose state an abort would corrupt has no step ended."""
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
@@ -30,6 +38,8 @@ class Interruption:
         self._chunk: Chunk | None = None
         self._decoding: frozenset[int] = frozenset()
         self._expected_end = 0.0
+        self._in_flight: InFlight | None = None
+        self._is_overdue = False
         self._fresh: list[ToWorker] = []
 
     def arrived(self, message: ToWorker | KvEvent) -> None:
@@ -53,21 +63,23 @@ class Interruption:
         """Around the engine's step: it may end early, or do nothing at all if the reason came after the plan."""
         with self._lock:
             self._chunk = chunk
-            self._expected_end = self._clock.monotonic() + chunk.expected_seconds
+            begun = self._clock.monotonic()
+            self._in_flight = InFlight(begun, 0)
+            self._expected_end = begun + chunk.expected_seconds
             if any(self._is_reason(message) for message in self._fresh):
                 self._engine.abort()
         try:
             yield
         finally:
             with self._lock:
-                self._chunk = None
+                self._chunk = self._in_flight = None
                 self._engine.resume()
 
     @contextmanager
     def during_decode(self, job_ids: frozenset[int]) -> Iterator[None]:
-        """Around a step that gives these jobs a token: it ends without one when all of them have been cancelled, unless
-        the model is one whose state an abort would corrupt."""
+        """Around a step that gives these jobs a token: it ends without one when all of them have been cancelled."""
         with self._lock:
+            self._in_flight = InFlight(self._clock.monotonic(), len(job_ids))
             self._decoding = job_ids if self._can_cut else frozenset()
             if self._is_for_nobody():
                 self._engine.abort()
@@ -76,7 +88,25 @@ class Interruption:
         finally:
             with self._lock:
                 self._decoding = frozenset()
+                self._in_flight = None
                 self._engine.resume()
+
+    @property
+    def in_flight(self) -> InFlight | None:
+        """The step that can be ended now."""
+        return self._in_flight if self._can_cut else None
+
+    def end(self, step: InFlight) -> None:
+        """Ends that step, unless it is over: it is overdue."""
+        with self._lock:
+            if self._in_flight is step:
+                self._is_overdue = True
+                self._engine.abort()
+
+    def take_overdue(self) -> bool:
+        """Whether a step was ended for that since the last time it was asked."""
+        is_overdue, self._is_overdue = self._is_overdue, False
+        return is_overdue
 
     def _is_for_nobody(self) -> bool:
         if not self._decoding or not self._fresh:

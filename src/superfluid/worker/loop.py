@@ -1,5 +1,6 @@
 """The worker's tick loop: take messages, plan, execute, report; asleep while there is nothing to do. Main thread."""
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Final, assert_never
@@ -43,7 +44,8 @@ from superfluid.worker.protocol import (
     UnloadAdapter,
 )
 from superfluid.worker.settings import EngineSettings
-from superfluid.worker.threads import ThreadPolicy
+from superfluid.worker.thread_control import ThreadControl
+from superfluid.worker.threads import CoreReading, ThreadPolicy
 from superfluid.worker.ticks import TickReporter, TickTimes, tick_started
 
 TICKS_BETWEEN_RESTS: Final = 4096
@@ -76,6 +78,9 @@ class TickLoop:
         read_pressure: Callable[[], PressureLevel] | None = None,
         debug_pressure: Callable[[str], None] | None = None,
         draft_model: DraftModel | None = None,
+        cpus: int | None = None,
+        read_cores: Callable[[], CoreReading | None] = lambda: None,
+        read_waited: Callable[[], float | None] = lambda: None,
     ) -> None:
         facts = engine.facts
         self._scheduler = Scheduler(
@@ -93,11 +98,20 @@ class TickLoop:
             )
         )
         self._engine = engine
-        self._threads = ThreadPolicy(facts.threads) if settings.adapts_threads else None
         self._adapters = WorkerAdapters(engine, self._scheduler.has_adapter)
         self._images = WorkerImages(engine, settings.media_directory, send)
         self._interruption = Interruption(engine, clock)
         self._executor = Executor(engine, self._scheduler, clock, self._images, self._interruption, draft_model)
+        self._threads: ThreadControl | None = None
+        if settings.adapts_threads and facts.threads > 1:
+            self._threads = ThreadControl(
+                ThreadPolicy(facts.threads, cpus),
+                self._executor.set_threads,
+                self._interruption,
+                clock,
+                read_cores=read_cores,
+                read_waited=read_waited,
+            )
         self._is_traced = settings.is_traced
         self._parking = Parking(
             kv_files,
@@ -137,6 +151,10 @@ class TickLoop:
 
     def run(self) -> None:
         """Returns when ``Stop`` came. Everything else that ends it is an exception, and a bug."""
+        with contextlib.nullcontext() if self._threads is None else self._threads.watching():
+            self._run()
+
+    def _run(self) -> None:
         ticks = 0
         while True:
             self._take_messages()
@@ -221,8 +239,8 @@ class TickLoop:
         result = self._scheduler.complete(plan, execution.outcome())
         times = TickTimes(begun_unix, begun, planned, self._clock.monotonic())
         self._reporter.completed(plan, execution, result, times)
-        if self._threads is not None and plan.decodes and not (execution.drafted or execution.is_decode_cut):
-            self._adapt_threads(self._threads, len(plan.decodes), execution.decode_seconds)
+        if self._threads is not None:
+            self._threads.after_tick(plan, execution)
         if self._debug is not None and not plan.is_empty:
             self._debug(tick_line(plan, execution, times, self._scheduler))
         if self._is_traced and not plan.is_empty:
@@ -249,12 +267,6 @@ class TickLoop:
             for job_id, covered, size_bytes in self._parking.restored(plan, execution)
         ]
 
-    def _adapt_threads(self, policy: ThreadPolicy, lanes: int, seconds: float) -> None:
-        before = policy.threads
-        if policy.observe(lanes, seconds) != before:
-            self._engine.set_threads(policy.threads)
-            _logger.debug("threads", extra={"fields": {"threads": policy.threads}})
-
     def _log_preemptions(self, plan: StepPlan) -> None:
         for preempted in plan.preemptions:
             fields = {
@@ -266,9 +278,7 @@ class TickLoop:
             }
             _scheduler_logger.info("a lane was preempted", extra={"fields": fields})
 
-    def _report(
-        self, plan: StepPlan, execution: Execution, times: TickTimes, *, tells_lanes: bool = False
-    ) -> None:
+    def _report(self, plan: StepPlan, execution: Execution, times: TickTimes, *, tells_lanes: bool = False) -> None:
         self._reported_at = times.done
         for job_id, message in execution.faults.items():
             self._send(Rejected(job_id, "engine_fault", message))

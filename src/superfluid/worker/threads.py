@@ -1,81 +1,152 @@
-"""With how many threads to decode while other processes want the cores. Pure: durations are arguments; in the worker.
+"""With how many threads to compute while other processes want the cores. Pure: durations and times are arguments; in
+the worker.
 
-llama.cpp's threads wait for each other several hundred times a step. When one of them has lost its core, all stand
-still until it has one again; with one thread fewer than cores, the system has room for the others.
+llama.cpp's threads wait for each other several hundred times a step, and spin while they do. When there are more of
+them than free cores, two share one: each time, the one that spins uses up its turn before the other goes on, and a step
+of 20 ms takes seconds. With as many threads as cores are left, a step takes little more than its share of the work.
 """
 
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
-WINDOW_STEPS: Final = 24
-"""Steps that are looked at together."""
-PROBE_STEPS: Final = 8
-"""Steps that tell whether coming back is worth it."""
+READING_SECONDS: Final = 0.25
+"""Computing time between two looks at the machine."""
+CROWDED_SHARE: Final = 0.5
+"""Of the computing time that threads have waited for a core, in two readings running: a step is then much slower than
+with a thread fewer. A process that wants a third of a core comes to 0.2 to 0.4, and is better shared with."""
+STARK_SHARE: Final = 0.8
+"""One reading of this is enough."""
+WINDOW_STEPS: Final = 12
+"""Decode steps that are looked at together."""
 MARGIN: Final = 1.15
-"""How much better the other count must promise to be."""
-FIRST_REST_SECONDS: Final = 2.0
+"""How much better a thread fewer must promise to be."""
+LARGEST_COST: Final = 6.0
+"""A single slow step counts as this many undisturbed ones at most."""
+FIRST_REST_SECONDS: Final = 0.5
+BLIND_REST_SECONDS: Final = 2.0
+"""Where the system does not tell who uses the cores, and trying is the only way to know."""
 LONGEST_REST_SECONDS: Final = 32.0
+RELAPSE_SECONDS: Final = 10.0
+"""More threads that were given up within this time were a mistake: the next rest is twice as long."""
+PATIENCE: Final = 2.0
+PATIENCE_SECONDS: Final = 0.2
+"""A step whose threads wait for cores is ended when it has taken this many times what it should, as far as that is
+known, and that much more."""
 _DRIFT: Final = 1.001
 """What an undisturbed step may come to cost more from one to the next: streams grow."""
 
 
-class ThreadPolicy:
-    """Compares mean step times, each in units of an undisturbed step over as many lanes.
+class CoreReading(NamedTuple):
+    """What the system says of the time since the reading before. ``used_by_others``: how many of the CPUs that this
+    process may use, on average."""
 
-    With all threads it learns what that is. It steps aside by one thread when a window has on average cost more than a
-    step with one thread fewer would; after a rest it tries again, and rests twice as long each time in vain.
+    waited_seconds: float
+    used_by_others: float
+
+
+class ThreadPolicy:
+    """Steps aside, by at least one thread, when its threads wait for cores, or when decode steps take longer than with
+    one fewer. Takes threads back once the system has room for them, and later the more often that was wrong.
+
+    What an undisturbed step costs it learns with all threads, for each count of lanes.
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, cpus: int | None = None) -> None:
+        """``threads`` at most, on so many ``cpus``."""
         self.threads = self._most = threads
+        self._cpus = threads if cpus is None else cpus
         self._undisturbed: dict[int, float] = {}
-        self._recent: deque[float] = deque(maxlen=WINDOW_STEPS)
-        self._aside = threads / max(1, threads - 1)
-        self._rested_seconds = 0.0
-        self._rest_seconds = FIRST_REST_SECONDS
-        self._is_probing = False
+        self._costs: deque[float] = deque(maxlen=WINDOW_STEPS)
+        self._cost_aside = threads / max(1, threads - 1)
+        self._computed_seconds = 0.0
+        self._share_before = 0.0
+        self._is_mixed = False
+        self._room = threads
+        self._can_see = False
+        self._changed_at = 0.0
+        self._has_risen = False
+        self._rest_seconds = BLIND_REST_SECONDS
 
     @property
     def is_aside(self) -> bool:
         return self.threads < self._most
 
-    def observe(self, lanes: int, seconds: float) -> int:
-        """A decode step with ``threads`` over ``lanes`` lanes has taken that long. The count for the next one."""
+    @property
+    def is_reading_due(self) -> bool:
+        return self._most > 1 and self._computed_seconds >= READING_SECONDS
+
+    def stepped(self, lanes: int, seconds: float, now: float) -> None:
+        """A decode step over ``lanes`` lanes, without drafts, has taken that long."""
+        self.computed(seconds)
         if self._most == 1 or seconds <= 0.0:
-            return self.threads
+            return
         if not self.is_aside:
             known = self._undisturbed.get(lanes, seconds)
             self._undisturbed[lanes] = min(seconds, known * _DRIFT)
         base = self._undisturbed.get(lanes)
-        if base is not None:
-            self._recent.append(seconds / base)
-        if self.is_aside:
-            self._rest(seconds)
-        else:
-            self._look()
-        return self.threads
+        if base is not None and self.threads >= self._most - 1:
+            self._costs.append(min(LARGEST_COST, seconds / base))
+        if not self.is_aside:
+            self._weigh(now)
+        elif not self._can_see and now - self._changed_at >= self._rest_seconds:
+            self._rise(self._most, now)
 
-    def _look(self) -> None:
-        mean = sum(self._recent) / max(1, len(self._recent))
-        if self._is_probing and len(self._recent) >= PROBE_STEPS:
-            self._is_probing = False
-            if mean * MARGIN > self._aside:
-                self._rest_seconds = min(LONGEST_REST_SECONDS, 2 * self._rest_seconds)
-                self._switch(self._most - 1)
-            else:
-                self._rest_seconds = FIRST_REST_SECONDS
-        elif len(self._recent) == WINDOW_STEPS and mean > self._aside * MARGIN:
-            self._switch(self._most - 1)
+    def computed(self, seconds: float) -> None:
+        """Something else than such a step has taken that long."""
+        self._computed_seconds += seconds
 
-    def _rest(self, seconds: float) -> None:
-        self._rested_seconds += seconds
-        if self._rested_seconds >= self._rest_seconds:
-            if len(self._recent) >= PROBE_STEPS:
-                self._aside = sum(self._recent) / len(self._recent)
-            self._is_probing = True
-            self._switch(self._most)
+    def take(self, reading: CoreReading, now: float) -> None:
+        """What the system says, when ``is_reading_due``."""
+        share = 0.0 if self._is_mixed else reading.waited_seconds / max(READING_SECONDS, self._computed_seconds)
+        room_before, self._room = self._room, int(self._cpus - reading.used_by_others + 0.5)
+        share_before, self._share_before = self._share_before, share
+        self._computed_seconds, self._is_mixed = 0.0, False
+        if not self._can_see:
+            self._can_see, self._rest_seconds = True, FIRST_REST_SECONDS
+        is_crowded = share >= STARK_SHARE or share + share_before >= 2 * CROWDED_SHARE
+        if is_crowded and self.threads > 1:
+            self._fall(now)
+        elif self.is_aside and now - self._changed_at >= self._rest_seconds:
+            wanted = min(self._most, self._room, room_before)
+            if wanted > self.threads:
+                self._rise(wanted, now)
 
-    def _switch(self, threads: int) -> None:
+    def interrupted(self, now: float) -> None:
+        """A step was ended because it was overdue and its threads waited for cores."""
+        if self.threads > 1:
+            self._fall(now)
+
+    def patience_seconds(self, lanes: int) -> float | None:
+        """After which a decode step over ``lanes`` lanes (0: a chunk) is overdue. ``None``: nothing can be done about
+        it."""
+        if self.threads == 1:
+            return None
+        return PATIENCE * self._undisturbed.get(lanes, 0.0) * self._most / self.threads + PATIENCE_SECONDS
+
+    def _weigh(self, now: float) -> None:
+        if sum(self._costs) > WINDOW_STEPS * self._cost_aside * MARGIN:
+            self._fall(now)
+
+    def _fall(self, now: float) -> None:
+        first = FIRST_REST_SECONDS if self._can_see else BLIND_REST_SECONDS
+        is_relapse = self._has_risen and now - self._changed_at < RELAPSE_SECONDS
+        if is_relapse:
+            self._rest_seconds = min(LONGEST_REST_SECONDS, 2 * self._rest_seconds)
+        elif not self.is_aside:
+            self._rest_seconds = first
+        self._has_risen = False
+        self._change(max(1, min(self.threads - 1, self._room)), now)
+
+    def _rise(self, threads: int, now: float) -> None:
+        if len(self._costs) == WINDOW_STEPS:
+            self._cost_aside = sum(self._costs) / WINDOW_STEPS
+        self._has_risen = True
+        self._change(threads, now)
+
+    def _change(self, threads: int, now: float) -> None:
         self.threads = threads
-        self._recent.clear()
-        self._rested_seconds = 0.0
+        self._changed_at = now
+        self._costs.clear()
+        self._share_before = 0.0
+        # Some of what the next reading says is of before.
+        self._is_mixed = self._computed_seconds > 0.0
