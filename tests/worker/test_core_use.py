@@ -55,7 +55,7 @@ def test_busy_time_is_that_of_the_process_own_cpus_without_idle_and_what_is_coun
 
 @pytest.mark.parametrize("text", ["", "intr 1\n", "cpu 1 2 3\n", "cpu5 1 2 3\n", "cpu0 one\n", "cpux 1\n"])
 def test_stat_without_these_cpus_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no line|invalid literal"):
+    with pytest.raises(ValueError, match=r"no line|invalid literal"):
         parse_busy(text.splitlines(), {0, 1}, 100)
 
 
