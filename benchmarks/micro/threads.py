@@ -35,7 +35,7 @@ BURN_PERIOD_SECONDS = 0.1
 PROMPT_TOKENS = 100
 LONGEST_TOKENS = 400
 CHUNK_TOKENS = 64
-WAITS = (
+WAITS: tuple[dict[str, str], ...] = (
     {},
     {"OMP_WAIT_POLICY": "active"},
     {"OMP_WAIT_POLICY": "passive"},
