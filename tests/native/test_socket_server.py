@@ -60,6 +60,7 @@ async def test_conversation_over_the_socket(path: Path) -> None:
         assert deltas == [responses.Delta(event) for event in summary.events]
         assert await client.call(requests.Tree()) == responses.Tree(((1, None, 0),))
         await client.close()
+    assert api.transports == ["socket"]
 
 
 async def test_frames_that_arrive_in_one_piece_are_all_answered(path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from tests.fixtures.collector import Collector
 from tests.fixtures.live_daemon import GREEDY, LiveDaemon, RefusedError
 
+from superfluid.domain.events import PurgeMode
 from superfluid.native import requests, responses
 
 MARKER = "xyzzyplover"
@@ -55,6 +56,9 @@ def use_sessions(running: LiveDaemon) -> None:
         for request in refused:
             with contextlib.suppress(RefusedError):
                 client.ask(request)
+        client.ask(requests.PutMedia(MARKER.encode(), MARKER))
+        client.ask(requests.GcMedia())
+        client.ask(requests.Purge(session, 0, PurgeMode.CASCADE))
 
 
 def post(running: LiveDaemon, path: str, body: Any) -> int:
@@ -118,3 +122,5 @@ def test_no_log_metric_span_or_page_holds_a_word_of_what_was_said(tmp_path: Path
             assert piece not in text, name
     assert logged.count("<-- 200 POST /v1/chat/completions") == 4
     assert logged.count("<-- 200 POST /v1/completions") == 2
+    for line in ("a session's generation ended", "sessions were purged", "media that no session shows was deleted"):
+        assert logged.count(line) == 1, line

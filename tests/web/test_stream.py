@@ -106,6 +106,7 @@ async def test_stream_gives_each_event_then_the_summary_and_the_end_mark() -> No
         assert last["committed"]["body"]["Generated"]["finish"] == 1  # type: ignore[index]
         assert done == {"done": {"tokens_generated": 1, "finish": 1, "warm_prefix": 3}}
         assert not turn.cancelled.is_set()
+    assert api.transports == ["stream"]
 
 
 async def test_stream_announces_itself_before_the_first_token() -> None:

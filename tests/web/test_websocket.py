@@ -67,6 +67,7 @@ async def test_page_of_the_documentation_works() -> None:
         summary = await ws.receive()
         assert summary["Generated"]["finish"] == 1  # type: ignore[index]
         assert len(summary["Generated"]["events"]) == 3  # type: ignore[index]
+    assert api.transports == ["websocket"]
 
 
 async def test_binary_frames_are_requests_too_and_every_reply_is_text() -> None:

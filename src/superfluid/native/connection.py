@@ -39,13 +39,17 @@ _CUT_COMPLETION = "the connection ended before the completion did"
 
 
 class Connection:
-    """``inbox`` holds whole requests and ``outbox`` whole replies, both encoded. Whoever puts into a full one waits."""
+    """``inbox`` holds whole requests and ``outbox`` whole replies, both encoded. Whoever puts into a full one waits.
 
-    def __init__(self, api: SessionApi, encoding: Encoding) -> None:
+    ``transport`` is what the log calls the way the client came.
+    """
+
+    def __init__(self, api: SessionApi, encoding: Encoding, transport: str = "") -> None:
         self.inbox = BoundedQueue(MAX_WAITING_REQUESTS, MAX_WAITING_REQUEST_BYTES)
         self.outbox = BoundedQueue(MAX_WAITING_REPLIES, MAX_WAITING_REPLY_BYTES)
         self._api = api
         self._encoding = encoding
+        self._transport = transport
         self._subscriptions = Subscriptions(self._send)
         self._bucket = api.completion_bucket()
         self._turn: Turn | None = None
@@ -141,7 +145,7 @@ class Connection:
     async def _generate(self, request: requests.Generate) -> Response:
         if self._is_cut:
             return Err("the connection ended before the generation began")
-        turn = await begin_turn(self._api, request.session, request.max_tokens)
+        turn = await begin_turn(self._api, request.session, request.max_tokens, transport=self._transport)
         self._turn = turn
         try:
             if self._is_cut:

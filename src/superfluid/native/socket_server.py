@@ -69,7 +69,7 @@ class SocketServer:
         await asyncio.wait(list(self._clients.values()), timeout=seconds)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        client = _Client(Connection(self._api, socket_encoding()), reader, writer)
+        client = _Client(Connection(self._api, socket_encoding(), "socket"), reader, writer)
         task = asyncio.create_task(client.run(), name="session API client")
         self._clients[client] = task
         task.add_done_callback(lambda _: self._clients.pop(client))

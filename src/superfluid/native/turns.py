@@ -5,9 +5,13 @@ import asyncio
 from superfluid.sessions.session_api import SessionApi, Turn
 
 
-async def begin_turn(api: SessionApi, session: int, max_tokens: int, *, wants_provisional: bool = False) -> Turn:
+async def begin_turn(
+    api: SessionApi, session: int, max_tokens: int, *, wants_provisional: bool = False, transport: str = ""
+) -> Turn:
     """``api.generate``. Being cancelled while it is accepted cancels the generation as soon as there is one."""
-    accepting = asyncio.ensure_future(api.generate(session, max_tokens, wants_provisional=wants_provisional))
+    accepting = asyncio.ensure_future(
+        api.generate(session, max_tokens, wants_provisional=wants_provisional, transport=transport)
+    )
     try:
         return await asyncio.shield(accepting)
     except asyncio.CancelledError:

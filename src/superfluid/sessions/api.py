@@ -1,6 +1,8 @@
 """The session API's use cases, put together: commands, branches, generations, subscriptions. Runs on the event loop."""
 
 import itertools
+import logging
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
@@ -27,9 +29,12 @@ from superfluid.sessions.session_api import Inspected
 from superfluid.sessions.text import SessionText
 from superfluid.sessions.tools import ToolCommands, tool_lease
 from superfluid.sessions.turn import EmptyTurn, SessionTurn
+from superfluid.sessions.turn_log import TurnFacts, TurnLog
 from superfluid.sessions.writing import SessionWriter, turn_lead_in
 from superfluid.store.interface import Origin, SessionRow
 from superfluid.store.media import MediaPool
+
+logger = logging.getLogger("superfluid_daemon::sessions")
 
 
 class Sessions:
@@ -53,6 +58,7 @@ class Sessions:
         decode_body: Callable[[bytes], Body],
         tool_lease_ms: int = 0,
         purger: SessionPurger | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log = log
         self._backend = backend
@@ -62,6 +68,7 @@ class Sessions:
         self._set_log_level = set_log_level
         self._infill = infill
         self._meter = meter
+        self._monotonic = monotonic
         self._lease = tool_lease(tool_lease_ms, unix_ms)
         self._sub_ids = itertools.count(1)
         self._writer = SessionWriter(log, self._turn_text, executor=executor)
@@ -99,6 +106,7 @@ class Sessions:
 
     async def gc_media(self) -> tuple[int, int]:
         kept, removed = await self.media.collect()
+        logger.info("media that no session shows was deleted", extra={"fields": {"kept": kept, "removed": removed}})
         return kept, removed
 
     async def set_meta(self, session: int, expected_version: int, title: str | None, archived: bool | None) -> int:
@@ -122,7 +130,10 @@ class Sessions:
         return await self._commands.fork(session, at_event, params)
 
     async def purge(self, session: int, expected_generation: int, mode: PurgeMode) -> list[int]:
-        return await self._purger.purge(session, expected_generation, mode)
+        gone = await self._purger.purge(session, expected_generation, mode)
+        fields = {"session": session, "mode": mode.name.lower(), "sessions": len(gone)}
+        logger.info("sessions were purged", extra={"fields": fields})
+        return gone
 
     async def inspect(self, session: int) -> Inspected:
         opened, events = await self._commands.inspect(session)
@@ -218,7 +229,7 @@ class Sessions:
     # ---- generating
 
     async def generate(
-        self, session: int, max_tokens: int, *, wants_provisional: bool = False
+        self, session: int, max_tokens: int, *, wants_provisional: bool = False, transport: str = ""
     ) -> SessionTurn | EmptyTurn:
         text = self._text()
         window = self._backend.facts.window_tokens
@@ -243,7 +254,9 @@ class Sessions:
             header = turn_header(state, text.turns)
             if header and len(state.tokens) + len(header) >= window:
                 raise _too_long(session, len(state.tokens) + len(header), window)
-            return self._begin(opened, text, header, max_tokens, wants_provisional=wants_provisional)
+            return self._begin(
+                opened, text, header, max_tokens, wants_provisional=wants_provisional, transport=transport
+            )
 
     def _begin(
         self,
@@ -253,6 +266,7 @@ class Sessions:
         max_tokens: int,
         *,
         wants_provisional: bool,
+        transport: str,
     ) -> SessionTurn:
         """Submits first: a generation that the backend refuses leaves no trace in the log."""
         state = opened.state
@@ -266,13 +280,19 @@ class Sessions:
             opened.end_generation()
             self._counter.close(job_id)
 
+        facts = TurnFacts(opened.id, job_id, state.qos_class, len(state.tokens) + len(header), transport)
         turn = SessionTurn(
-            opened, job_id, wants_provisional=wants_provisional, on_cancel=self._backend.cancel, on_end=free
+            opened,
+            job_id,
+            wants_provisional=wants_provisional,
+            on_cancel=self._backend.cancel,
+            on_end=free,
+            log=TurnLog(facts, self._monotonic),
         )
         opened.cancel_generation = turn.cancel
-        facts = self._backend.facts
-        fingerprint = "" if facts.media is None else facts.media.fingerprint
-        job = turn_job(job_id, state, header, max_tokens, facts.window_tokens, encoder_fingerprint=fingerprint)
+        model = self._backend.facts
+        fingerprint = "" if model.media is None else model.media.fingerprint
+        job = turn_job(job_id, state, header, max_tokens, model.window_tokens, encoder_fingerprint=fingerprint)
         self._backend.submit(job, turn)
         turn.raise_if_refused()
         recorder = TurnRecorder(

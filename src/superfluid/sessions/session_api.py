@@ -152,7 +152,9 @@ class SessionApi(Protocol):
         store's files; a generation other than the current one is refused."""
         ...
 
-    async def generate(self, session: int, max_tokens: int, *, wants_provisional: bool = False) -> Turn:
+    async def generate(
+        self, session: int, max_tokens: int, *, wants_provisional: bool = False, transport: str = ""
+    ) -> Turn:
         """Returns once the generation is accepted. ``max_tokens`` 0 yields an empty turn at once."""
         ...
 

@@ -11,6 +11,7 @@ from superfluid.sessions.mailbox import Mailbox
 from superfluid.sessions.open_session import EndReason, OpenSession
 from superfluid.sessions.recorder import TurnRecorder
 from superfluid.sessions.session_api import ProvisionalText, TurnEnded, TurnItem
+from superfluid.sessions.turn_log import TurnLog
 
 
 class EmptyTurn:
@@ -39,12 +40,14 @@ class SessionTurn:
         wants_provisional: bool,
         on_cancel: Callable[[int], None],
         on_end: Callable[[], None],
+        log: TurnLog,
     ) -> None:
         self._session = session
         self._job_id = job_id
         self._wants_provisional = wants_provisional
         self._on_cancel = on_cancel
         self._on_end = on_end
+        self._log = log
         self._recorder: TurnRecorder | None = None
         self._mailbox: Mailbox[TurnItem] = Mailbox()
         self._warm_tokens = 0
@@ -80,6 +83,7 @@ class SessionTurn:
             return
         assert self._recorder is not None
         self._generated += len(tokens)
+        self._log.tokens_came()
         self._recorder.feed(tokens)
 
     def finished(self, finish: Finish) -> None:
@@ -136,16 +140,17 @@ class SessionTurn:
         recording.add_done_callback(recorded)
 
     def _end(self, ended: TurnEnded) -> None:
-        self._release()
+        self._release(ended.finish)
         self._mailbox.put([ended])
         self._mailbox.close()
 
     def _fail(self, error: SuperfluidError) -> None:
         self._is_ending = True
-        self._release()
+        self._release(Finish.ERROR, error)
         self._mailbox.fail(error)
 
-    def _release(self) -> None:
+    def _release(self, finish: Finish, error: SuperfluidError | None = None) -> None:
         if self in self._session.watchers:
             self._session.watchers.remove(self)
+            self._log.ended(finish, warm_tokens=self._warm_tokens, generated=self._generated, error=error)
             self._on_end()

@@ -58,7 +58,13 @@ class StreamEndpoint:
                     await stream.abandon(_failure(ShuttingDownError("the server is shutting down")))
 
     async def _generate(self, request: StreamRequest, stream: ResponseStream) -> None:
-        turn = await begin_turn(self._api, request.session, request.max_tokens, wants_provisional=request.provisional)
+        turn = await begin_turn(
+            self._api,
+            request.session,
+            request.max_tokens,
+            transport="stream",
+            wants_provisional=request.provisional,
+        )
         try:
             await _relay(turn, stream)
         except BaseException:

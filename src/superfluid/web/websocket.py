@@ -29,7 +29,7 @@ class SocketEndpoint:
         if (await receive())["type"] != "websocket.connect":
             return
         await send({"type": "websocket.accept", "subprotocol": protocol})
-        connection = Connection(self._api, web_encoding())
+        connection = Connection(self._api, web_encoding(), "websocket")
         task = asyncio.create_task(_converse(connection, receive, send, left))
         self._connections[connection] = task
         if self._is_stopping:
