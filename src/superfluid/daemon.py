@@ -22,7 +22,7 @@ from superfluid.descriptors import raise_descriptor_limit
 from superfluid.domain.statistics import InfillCounters, ModelStatistics
 from superfluid.engine_settings import uses_fake_engine
 from superfluid.http.app import create_app
-from superfluid.http.guards import open_door_warning
+from superfluid.http.guards import open_door_notice
 from superfluid.http.server import HttpServer, bind_listener, listener_address
 from superfluid.model_search import search_model
 from superfluid.model_stack import ModelStack
@@ -106,8 +106,8 @@ class _Daemon:
             self._sessions = SessionStack(self._config.sessions, clock=SystemClock())
         self._telemetry = self._start_telemetry()
         host, port = listener_address(listener)
-        if (warning := open_door_warning(self._config.http.host, has_key=self._config.http.has_key)) is not None:
-            logger.warning(warning)
+        if (notice := open_door_notice(self._config.http.host, has_key=self._config.http.has_key)) is not None:
+            logger.log(*notice)
         self._server = HttpServer(app, listener, drain_timeout_seconds=self._config.drain_timeout_seconds)
         loop = asyncio.get_running_loop()
         for number in _DRAIN_SIGNALS:

@@ -1,10 +1,12 @@
 """Browser guard and API key, as tables."""
 
+import logging
+
 import pytest
 
 from superfluid.config import Secret
 from superfluid.errors import InvalidApiKeyError, OriginRefusedError
-from superfluid.http.guards import Authenticator, BrowserGuard, authority_host, open_door_warning
+from superfluid.http.guards import Authenticator, BrowserGuard, authority_host, open_door_notice
 
 Scope = dict[str, object]
 
@@ -154,8 +156,19 @@ def test_authenticator_names_the_policys_key_which_counts_before_the_global_one(
 
 
 @pytest.mark.parametrize(
-    ("host", "has_key", "is_warned"),
-    [("0.0.0.0", False, True), ("0.0.0.0", True, False), ("127.0.0.1", False, False), ("[::1]", False, False)],
+    ("host", "has_key", "level"),
+    [
+        ("0.0.0.0", False, logging.WARNING),
+        ("::", False, logging.WARNING),
+        ("127.0.0.1", False, logging.INFO),
+        ("[::1]", False, logging.INFO),
+        ("localhost", False, logging.INFO),
+        ("0.0.0.0", True, None),
+        ("127.0.0.1", True, None),
+    ],
 )
-def test_listener_that_others_reach_without_a_key_is_warned_about(host: str, has_key: bool, is_warned: bool) -> None:
-    assert (open_door_warning(host, has_key=has_key) is not None) == is_warned
+def test_listener_without_a_key_is_noted_and_warned_about_where_others_reach_it(
+    host: str, has_key: bool, level: int | None
+) -> None:
+    notice = open_door_notice(host, has_key=has_key)
+    assert (None if notice is None else notice[0]) == level

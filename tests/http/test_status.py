@@ -115,6 +115,7 @@ async def test_props_describes_the_default_model() -> None:
     assert page["capabilities"] == {"chat": True, "audio": "text only"}
     assert page["chat_template"] == "{{ messages }}"
     assert page["kv_cache"] == {"bits": 16, "dtype": "f16"}
+    assert page["modalities"] == {"vision": False, "audio": False}
 
 
 async def test_props_without_defaults_names_no_sampling() -> None:

@@ -6,6 +6,7 @@ import pytest
 from tests.fixtures.session_core import DrivenBackend, SessionCore, tokens_of
 
 from superfluid.config import GenerationConfig
+from superfluid.domain.media import MediaFacts
 from superfluid.domain.request import (
     ChatPrompt,
     GenerationRequest,
@@ -42,6 +43,14 @@ def service(core: SessionCore, generation: GenerationConfig | None = None) -> Mo
     )
     built.attach_text(core.text)
     return built
+
+
+async def test_capabilities_say_whether_the_model_sees_images_or_why_not(core: SessionCore) -> None:
+    blind = service(core).capabilities["vision"]
+    assert isinstance(blind, str)
+    assert "no images" in blind
+    core.backend.media = MediaFacts(encoder="fake", fingerprint="0" * 16, placeholder_token=1)
+    assert service(core).capabilities["vision"] is True
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import ctypes
 import hashlib
 import logging
 import math
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +28,27 @@ _DAMAGE_SIGNS: Final = (
     "missing",
 )
 _MEMORY_SIGNS: Final = ("alloc", "out of memory", "memory")
+_GUESSED_SIZE: Final = re.compile(r"(\?|[0-9]+(\.[0-9]+)?)[MBT]")
+_SIZE_UNITS: Final = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K"))
+
+
+def with_real_size(description: str, parameters: int) -> str:
+    """llama.cpp's description (architecture, size, quantization) with the size counted: it guesses from the number of
+    layers, and calls a model of 135M parameters ``256M``. A size that says more, as ``30B.A3B`` does, stays."""
+    architecture, _, rest = description.partition(" ")
+    guess, _, quantization = rest.partition(" ")
+    if not _GUESSED_SIZE.fullmatch(guess):
+        return description
+    return f"{architecture} {size_label(parameters)} {quantization}".rstrip()
+
+
+def size_label(parameters: int) -> str:
+    """``135M``, ``1.2B``: as models are called."""
+    for unit, letter in _SIZE_UNITS:
+        if parameters >= unit:
+            count = parameters / unit
+            return f"{count:.1f}{letter}" if count < 10 else f"{count:.0f}{letter}"
+    return str(parameters)
 
 
 class LlamaModel:
@@ -78,7 +100,7 @@ class LlamaModel:
     def description(self) -> str:
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         self._binding.llama_model_desc(self.handle, text, _TEXT_BYTES)
-        return text.value.decode(errors="replace")
+        return with_real_size(text.value.decode(errors="replace"), self.parameters)
 
     @property
     def has_recurrence(self) -> bool:

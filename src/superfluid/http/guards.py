@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import ipaddress
+import logging
 from collections.abc import Mapping
 
 from starlette.types import Scope
@@ -85,11 +86,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def open_door_warning(listen_host: str, *, has_key: bool) -> str | None:
-    """What the operator should be told of a listener that others can reach and that asks nobody for a key."""
-    if has_key or is_loopback(listen_host.strip("[]").lower()):
+def open_door_notice(listen_host: str, *, has_key: bool) -> tuple[int, str] | None:
+    """What the operator should be told of a listener that asks nobody for a key, and at which level of the log."""
+    if has_key:
         return None
-    return f"no API key is asked for: whoever reaches {listen_host} can use this server"
+    if is_loopback(listen_host.strip("[]").lower()):
+        return logging.INFO, "no API key is asked for: every program on this machine can use this server"
+    return logging.WARNING, f"no API key is asked for: whoever reaches {listen_host} can use this server"
 
 
 def authority_host(authority: str) -> str | None:

@@ -91,6 +91,8 @@ def props_page(model: ServedModel, models: list[ServedModel], *, max_request_byt
         "server": "superfluid",
         "max_request_bytes": max_request_bytes,
         "capabilities": None if facts is None else dict(model.capabilities),
+        # What a chat request may hold: clients show their buttons by it. Sessions take images if the model does.
+        "modalities": {"vision": False, "audio": False},
     }
     if facts is not None:
         page["kv_cache"] = {"bits": facts.kv_bits, "dtype": facts.kv_type}

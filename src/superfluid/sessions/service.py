@@ -117,6 +117,7 @@ class ModelService:
             "completion": True,
             "chat": chat,
             "tools": chat,
+            "vision": True if self.facts.media is not None else self.facts.no_images_reason,
             "embeddings": "this server generates text only",
             "audio": "this server generates text only",
         }
