@@ -59,6 +59,7 @@ class LlamaOptions:
     ``is_window_fitted`` and ``kv_bits`` as in ``EngineSettings``; ``host_cache_bytes`` will be wanted beside the KV.
     ``projector`` is the file that lets the model see images, ``projector_type`` what its header calls it;
     an optional one that is of no use is left out, with a warning.
+    ``has_own_layout``: weights may be copied into the layout that suits the processor, which takes their size again.
     ``evaluation_callback`` is llama.cpp's ``cb_eval``, called for every tensor of every graph: for tests, and slow.
     """
 
@@ -76,6 +77,7 @@ class LlamaOptions:
     is_window_fitted: bool = False
     kv_bits: int = 0
     host_cache_bytes: int = 0
+    has_own_layout: bool = True
 
 
 class LlamaEngine:
@@ -92,7 +94,7 @@ class LlamaEngine:
         binding.llama_backend_init()
         self._build = binding.llama_version().decode(errors="replace")
         gpu_layers = options.gpu_layers if binding.llama_supports_gpu_offload() else 0
-        self._model = LlamaModel(binding, self._log, files[0], gpu_layers)
+        self._model = LlamaModel(binding, self._log, files[0], gpu_layers, has_own_layout=options.has_own_layout)
         self._adapters = LoraAdapters(binding, self._log, self._model)
         self._context: Any = None
         self._projector: Projector | None = None

@@ -54,10 +54,13 @@ def size_label(parameters: int) -> str:
 class LlamaModel:
     """Owns one ``llama_model``. ``handle`` and ``vocabulary`` are pointers for the binding, invalid after ``close``."""
 
-    def __init__(self, binding: Any, log: LlamaLog, path: Path, gpu_layers: int) -> None:
+    def __init__(
+        self, binding: Any, log: LlamaLog, path: Path, gpu_layers: int, *, has_own_layout: bool = True
+    ) -> None:
         """Raises ModelFileError for a damaged file, ModelLoadError for anything else that llama.cpp will not load."""
         params = binding.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
+        params.use_extra_bufts = has_own_layout
         log.forget_errors()
         self._binding = binding
         self.handle = binding.llama_model_load_from_file(str(path).encode(), params)

@@ -27,6 +27,7 @@ from superfluid.worker.system_pressure import SystemPressure
 
 EXIT_LOAD_FAILED: Final = 3
 EXIT_BAD_CALL: Final = 2
+_TRIAL_NICENESS: Final = 10
 
 _PR_SET_PDEATHSIG = 1
 
@@ -52,6 +53,8 @@ def serve(connection: DaemonConnection, inbox: Inbox) -> int:
         print(f"the first message must be Load, not {type(load).__name__}", file=sys.stderr)
         return EXIT_BAD_CALL
     logs.install(connection.send, load.log_filter)
+    if load.settings.is_trial:
+        os.nice(_TRIAL_NICENESS)
     try:
         engine = load_engine(load.settings)
         settings = msgspec.structs.replace(

@@ -1,31 +1,44 @@
 """Which LoRA adapters the worker has, or is to have again after it was lost. Used in the daemon; no I/O."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from typing import Final
 
 from superfluid.errors import AdapterNotFoundError, AdapterRefusedError, ModelLoadingError, SuperfluidError
 from superfluid.worker.protocol import AdapterLoaded, LoadAdapter, ToWorker, UnloadAdapter
 
+_MAX_LOSSES: Final = 2
+"""An adapter that was loaded once is given up when so many workers in a row have died over loading it again."""
+
 
 @dataclass(slots=True)
 class _Entry:
+    """``losses`` counts the workers that have died while they loaded it, since one did not."""
+
     path: str
     answer: "asyncio.Future[None]"
     fingerprint: str = ""
     is_loading: bool = True
     is_unloaded: bool = False
+    losses: int = 0
+
+    @property
+    def was_loaded(self) -> bool:
+        return self.answer.done()
 
 
 class AdapterBook:
     """``sessions.adapters.AdapterBackend``. ``send`` is false if there is no worker that serves.
 
-    ``on_lost`` is called when an adapter that was loaded is not any more, with its number and the reason.
+    ``on_lost`` is called when an adapter that was loaded is not any more, with its number and the reason. ``try_out``,
+    where there is one, looks at a file first: it gives the fingerprint of what it saw, or raises.
     """
 
     def __init__(self, send: Callable[[ToWorker], bool]) -> None:
         self._send = send
         self.on_lost: Callable[[int, SuperfluidError], None] = lambda _adapter, _error: None
+        self.try_out: Callable[[str], Awaitable[str]] | None = None
         self._entries: dict[int, _Entry] = {}
 
     @property
@@ -40,8 +53,9 @@ class AdapterBook:
 
     async def load_adapter(self, adapter: int, path: str) -> None:
         assert adapter not in self._entries, "adapter numbers are used once"
-        if not self._send(LoadAdapter(adapter, path)):
-            raise ModelLoadingError("The model's process is not ready; try again in a moment.")
+        fingerprint = "" if self.try_out is None else await self.try_out(path)
+        if not self._send(LoadAdapter(adapter, path, fingerprint)):
+            raise _not_ready_error()
         entry = self._entries[adapter] = _Entry(path, asyncio.get_running_loop().create_future())
         await asyncio.shield(entry.answer)
 
@@ -59,15 +73,25 @@ class AdapterBook:
             self._drop(message.adapter, AdapterRefusedError(message.message, param="path"))
             return
         entry.is_loading = False
+        entry.losses = 0
         entry.fingerprint = message.fingerprint
         if not entry.answer.done():
             entry.answer.set_result(None)
 
     def worker_lost(self) -> None:
-        """What was being loaded is taken for the cause, and never loaded again."""
-        for adapter in [adapter for adapter, entry in self._entries.items() if entry.is_loading]:
-            path = self._entries[adapter].path
-            self._drop(adapter, AdapterRefusedError(f"the model's process died while it loaded {path}", param="path"))
+        """What was being loaded is taken for the cause: that is the first without an answer, since they come in order.
+        A new adapter is then refused for good, and so is one that this befalls again. New ones behind it are to be tried
+        again by whoever asked; those that had been loaded before stay for the next worker."""
+        loading = [adapter for adapter, entry in self._entries.items() if entry.is_loading]
+        for place, adapter in enumerate(loading):
+            entry = self._entries[adapter]
+            entry.is_loading = False
+            entry.losses += place == 0
+            if place == 0 and (not entry.was_loaded or entry.losses >= _MAX_LOSSES):
+                reason = f"the model's process died while it loaded {entry.path}"
+                self._drop(adapter, AdapterRefusedError(reason, param="path"))
+            elif not entry.was_loaded:
+                self._drop(adapter, _not_ready_error())
 
     def for_new_worker(self, wanted: Collection[int]) -> tuple[list[LoadAdapter], list[UnloadAdapter]]:
         """What a new worker is to load before it gets its jobs, and to unload behind them. Of the unloaded ones only
@@ -83,9 +107,14 @@ class AdapterBook:
         entry = self._entries.pop(adapter)
         if not entry.answer.done():
             entry.answer.set_exception(error)
+            entry.answer.exception()  # whoever asked may have gone
         else:
             self.on_lost(adapter, error)
 
 
 def not_loaded_error() -> AdapterNotFoundError:
     return AdapterNotFoundError("the adapter is not loaded any more", param="model")
+
+
+def _not_ready_error() -> ModelLoadingError:
+    return ModelLoadingError("The model's process is not ready; try again in a moment.")

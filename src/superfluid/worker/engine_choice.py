@@ -67,4 +67,5 @@ def _llama_options(settings: EngineSettings) -> "LlamaOptions":
         is_window_fitted=settings.is_window_fitted,
         kv_bits=settings.kv_bits,
         host_cache_bytes=settings.host_cache_bytes,
+        has_own_layout=not settings.is_trial,
     )

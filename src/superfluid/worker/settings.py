@@ -58,3 +58,5 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     kv_bits: int = 0
     memory: MemoryRules = MemoryRules()
     speculation: SpeculationRules = NO_SPECULATION
+    is_trial: bool = False
+    """It is there to be lost: it leaves the processor to others, and uses the weights as they lie in the file."""
