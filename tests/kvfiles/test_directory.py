@@ -1,16 +1,21 @@
 """A directory of KV files: private, whole files only, every doubt a miss, the oldest go first."""
 
 import os
+import socket
 import stat
+import struct
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
+import xxhash
 from tests.fixtures.kv_files import BOTH, KEY, stream
 
 from superfluid.domain.job import ParkKind
 from superfluid.kvfiles.directory import DamagedFileError, DiskFullError, KvDirectory, TooLargeError
-from superfluid.kvfiles.format import KvKey, Tokens, encode
+from superfluid.kvfiles.format import KvHeader, KvKey, Tokens, encode
 from superfluid.kvfiles.names import KvName, parse_name
 
 STATE = bytes(1000)
@@ -101,18 +106,18 @@ def test_find_gives_intact_files_of_the_key_and_deletes_damaged_ones(tmp_path: P
     assert names(tmp_path) == {newer, older, foreign}
 
 
-def test_open_deletes_what_a_dead_writer_left_and_kinds_that_are_not_kept(tmp_path: Path) -> None:
+def test_open_deletes_what_a_writer_left_and_kinds_that_are_not_kept(tmp_path: Path) -> None:
     directory = opened(tmp_path)
     kept = put(directory, stream(1, 10))
     put(directory, stream(2, 10), kind=ParkKind.REQUEST)
     parsed = parse_name(kept)
     assert parsed is not None
-    (tmp_path / str(parsed._replace(writer=DEAD_PID))).write_bytes(b"half")
-    alive = str(parsed._replace(writer=os.getppid()))
-    (tmp_path / alive).write_bytes(b"half")
+    # In a container the numbers of the last run are soon those of other processes, or this one's.
+    for writer in (DEAD_PID, os.getpid(), os.getppid()):
+        (tmp_path / str(parsed._replace(writer=writer))).write_bytes(b"half")
     (tmp_path / "notes.txt").write_text("not ours")
     opened(tmp_path, {ParkKind.SESSION: None})
-    assert names(tmp_path) == {kept, alive, "notes.txt"}
+    assert names(tmp_path) == {kept, "notes.txt"}
 
 
 def test_sweep_removes_the_least_recently_used_of_a_kind_over_its_budget(tmp_path: Path) -> None:
@@ -183,3 +188,110 @@ def test_erase_removes_all_files_of_the_sessions_and_no_other(tmp_path: Path) ->
     (tmp_path / str(unfinished._replace(writer=DEAD_PID))).write_bytes(b"half")
     assert set(directory.erase([7, 9])) == mine
     assert names(tmp_path) == other
+
+
+def test_read_of_a_file_that_was_put_in_the_place_of_another_models_is_refused(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    ours = put(directory, stream(1, 10))
+    foreign = put(directory, stream(1, 10), key=KvKey("other", "state"))
+    (tmp_path / foreign).rename(tmp_path / ours)
+    with pytest.raises(DamagedFileError, match="something else"):
+        directory.read(ours, stream(1, 10))
+
+
+@pytest.mark.parametrize("count", ["tokens", "state"])
+def test_file_that_says_it_is_huge_is_damaged_and_takes_no_memory(tmp_path: Path, count: str) -> None:
+    directory = opened(tmp_path)
+    name = put(directory, stream(1, 10))
+    header, parts = encode(KEY, ParkKind.SESSION, 1, stream(1, 10), STATE, created_unix=0.0)
+    (tmp_path / name).write_bytes(_lie(header, parts, count))
+    with pytest.raises(DamagedFileError, match=r"ends in|bytes"):
+        directory.read(name, stream(1, 10))
+    assert opened(tmp_path).find(KEY.digest()) == ([], 1)
+
+
+def _lie(header: KvHeader, parts: list[bytes], count: str) -> bytes:
+    """The file with a header that is sound but for what it counts."""
+    change = {"tokens": 2**60} if count == "tokens" else {"state_bytes": 2**60}
+    encoded = msgspec.msgpack.encode(msgspec.structs.replace(header, **change))
+    head = parts[0][:8] + struct.pack("<I", len(encoded)) + encoded
+    return head + xxhash.xxh3_128_digest(head) + parts[1] + parts[2]
+
+
+@pytest.mark.parametrize("kind", ["directory", "pipe", "link", "dangling link", "socket"])
+def test_what_is_no_file_is_never_read_nor_followed_and_keeps_nothing_from_working(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    outside = tmp_path / "outside"
+    directory = opened(tmp_path / "kv")
+    name = put(directory, stream(1, 10))
+    path = tmp_path / "kv" / name
+    path.rename(outside)
+    before = outside.stat()
+    match kind:
+        case "directory":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "link":
+            path.symlink_to(outside)
+        case "dangling link":
+            path.symlink_to(tmp_path / "nowhere")
+        case _:
+            with socket.socket(socket.AF_UNIX) as bound:
+                monkeypatch.chdir(path.parent)
+                bound.bind(name)
+    with pytest.raises((DamagedFileError, OSError)):
+        directory.read(name, stream(1, 10))
+    fresh = opened(tmp_path / "kv", {ParkKind.SESSION: 10**6, ParkKind.REQUEST: 0})
+    other = put(fresh, stream(2, 10))
+    assert [file.name for file in fresh.find(KEY.digest())[0]] == [other]
+    assert fresh.erase([1]) == [other] if kind == "directory" else set(fresh.erase([1])) == {other, name}
+    assert (outside.stat().st_size, outside.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+
+
+def test_file_that_cannot_be_read_does_not_keep_the_others_from_being_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = opened(tmp_path)
+    closed, sound = put(directory, stream(1, 10)), put(directory, stream(2, 10))
+
+    def open_most(path: os.PathLike[str], flags: int, mode: int = 0o777) -> int:
+        if os.fspath(path).endswith(closed):
+            raise PermissionError(13, "Permission denied")
+        return really_open(path, flags, mode)
+
+    really_open = os.open
+    monkeypatch.setattr(os, "open", open_most)
+    found, damaged = directory.find(KEY.digest())
+    assert ([file.name for file in found], damaged) == ([sound], 1)
+    assert names(tmp_path) == {closed, sound}
+
+
+def test_damaged_file_that_cannot_be_deleted_does_not_keep_the_others_from_being_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = opened(tmp_path)
+    cut, sound = put(directory, stream(1, 10)), put(directory, stream(2, 10))
+    (tmp_path / cut).write_bytes(b"SFKV")
+
+    def refuse(self: Path, missing_ok: bool = False) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    found, damaged = opened(tmp_path).find(KEY.digest())
+    assert ([file.name for file in found], damaged) == ([sound], 1)
+
+
+def test_clock_that_goes_back_does_not_make_the_newest_file_the_oldest(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    tomorrow = time.time_ns() + 86_400 * 10**9
+    old = [put(directory, stream(seed, 10)) for seed in (1, 2)]
+    for file in old:
+        os.utime(tmp_path / file, ns=(tomorrow, tomorrow))
+    size = (tmp_path / old[0]).stat().st_size
+    directory = opened(tmp_path, {ParkKind.SESSION: 2 * size})
+    directory.read(old[0], stream(1, 10))
+    newest = put(directory, stream(3, 10))
+    directory.sweep()
+    assert names(tmp_path) == {old[0], newest}

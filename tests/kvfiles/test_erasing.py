@@ -64,3 +64,11 @@ def test_erase_removes_finished_and_unfinished_files_of_the_sessions_alone(tmp_p
     (tmp_path / "notes-7.kv").write_text("not ours")
     erase_files(tmp_path, [7])
     assert states(tmp_path) == {*spared, "notes-7.kv"}
+
+
+def test_erase_passes_over_a_directory_that_is_called_like_a_file(tmp_path: Path) -> None:
+    name = KvName(ParkKind.SESSION, "0" * 16, "1" * 32, 7)
+    (tmp_path / str(name)).mkdir()
+    (tmp_path / str(name._replace(tokens="2" * 32))).write_bytes(b"state")
+    erase_files(tmp_path, [7])
+    assert [path.name for path in tmp_path.iterdir()] == [str(name)]

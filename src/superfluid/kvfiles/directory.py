@@ -1,10 +1,14 @@
 """A directory of KV files: written whole or not at all, read with every doubt resolved as a miss, swept oldest first.
 
 Blocks, and raises OSError: it belongs to the threads of ``kvfiles/service.py``. Others may empty the directory at any
-time. A file's modification time is when it was last of use.
+time, and put into it what they like: only plain files of our names are ours, and no link is followed. A file's
+modification time is when it was last of use; where the clock goes back it still rises from file to file.
 """
 
+import contextlib
+import errno
 import os
+import stat
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +78,7 @@ class KvDirectory:
         self._entries: dict[str, _Entry] = {}
         self._used_bytes = dict.fromkeys(budgets, 0)
         self._removed: list[str] = []
+        self._newest_ns = 0
 
     @property
     def size_bytes(self) -> int:
@@ -86,31 +91,37 @@ class KvDirectory:
         return tuple(removed)
 
     def open(self) -> None:
-        """Makes the directory, private, and clears it of what nobody will finish or want: files of writers that are
-        gone, files of kinds that are not kept."""
+        """Makes the directory, private, and clears it of what nobody will finish or want: unfinished files, files of
+        kinds that are not kept.
+
+        A directory has one writer at a time. The number of one that is gone says nothing, since in a container it is
+        soon somebody else's; one that a broken disk keeps from dying finds its file gone and writes none.
+        """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.chmod(0o700)
         for name, parsed in self._list():
-            is_abandoned = parsed.writer is not None and not _is_running(parsed.writer)
-            if is_abandoned or parsed.kind not in self._budgets:
-                self.remove(name)
+            if parsed.writer is not None or parsed.kind not in self._budgets:
+                with contextlib.suppress(OSError):
+                    self.remove(name)
         self._relist()
 
     def find(self, key: str) -> tuple[list[FoundFile], int]:
-        """The files of a key, least recently used first, and how many damaged ones were deleted."""
+        """The files of a key, least recently used first, and how many were of no use: the damaged ones are deleted,
+        those that cannot be read stay until the space is needed."""
         found: list[FoundFile] = []
         damaged = 0
         for name, entry in self._oldest_first():
             if entry.name.key != key:
                 continue
             try:
-                with (self.path / name).open("rb", buffering=0) as stream:
-                    head = _read_head(stream.fileno())
-                found.append(_found(name, entry, head))
+                found.append(self._look_at(name))
             except FileNotFoundError:
                 self._forget(name)
             except DamagedFileError:
-                self.remove(name)
+                damaged += 1
+                with contextlib.suppress(OSError):
+                    self.remove(name)
+            except OSError:
                 damaged += 1
         return found, damaged
 
@@ -127,8 +138,8 @@ class KvDirectory:
             try:
                 for part in parts:
                     _write_all(descriptor, part)
+                used_ns = self._mark_used(descriptor)
                 os.fsync(descriptor)
-                used_ns = os.fstat(descriptor).st_mtime_ns
             finally:
                 os.close(descriptor)
             temporary.rename(path)
@@ -147,9 +158,10 @@ class KvDirectory:
 
         Raises FileNotFoundError if it is gone, DamagedFileError for anything but what was written.
         """
-        descriptor = os.open(self.path / name, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = _open_plain_file(self.path / name)
         try:
             head = _read_head(descriptor)
+            _require_name(name, head)
             if len(head.tokens) != len(tokens) or (head.tokens != tokens).any():
                 raise DamagedFileError(f"{name} holds other tokens than it did")
             state = np.empty(room_bytes + head.header.state_bytes, np.uint8)
@@ -158,7 +170,8 @@ class KvDirectory:
                 check_state(head.header, state[room_bytes : room_bytes + done])
             except KvFormatError as error:
                 raise DamagedFileError(str(error)) from error
-            os.utime(descriptor)
+            with contextlib.suppress(OSError):  # on a disk that cannot be written
+                self._mark_used(descriptor)
             return state
         finally:
             os.close(descriptor)
@@ -187,6 +200,25 @@ class KvDirectory:
                     removed.append(name)
         self._sync()
         return removed
+
+    def _look_at(self, name: str) -> FoundFile:
+        descriptor = _open_plain_file(self.path / name)
+        try:
+            head = _read_head(descriptor)
+        finally:
+            os.close(descriptor)
+        _require_name(name, head)
+        return FoundFile(name, head.header.kind, head.header.owner, head.tokens, head.size_bytes)
+
+    def _mark_used(self, descriptor: int) -> int:
+        """The time that the file then has: now, or just behind the newest there is if the clock went back."""
+        os.utime(descriptor)
+        used_ns = os.fstat(descriptor).st_mtime_ns
+        if used_ns <= self._newest_ns:
+            used_ns = self._newest_ns + 1
+            os.utime(descriptor, ns=(used_ns, used_ns))
+        self._newest_ns = used_ns
+        return used_ns
 
     def _make_room(self, kind: ParkKind, size: int) -> None:
         budget = self._budgets[kind]
@@ -232,18 +264,21 @@ class KvDirectory:
             if parsed.writer is not None:
                 continue
             try:
-                facts = (self.path / name).stat()
+                facts = (self.path / name).lstat()
             except FileNotFoundError:
                 continue
-            entries[name] = _Entry(parsed, facts.st_size, facts.st_mtime_ns)
+            if stat.S_ISREG(facts.st_mode):
+                entries[name] = _Entry(parsed, facts.st_size, facts.st_mtime_ns)
         self._entries = entries
+        self._newest_ns = max((entry.used_ns for entry in entries.values()), default=0)
         self._used_bytes = dict.fromkeys(self._budgets, 0)
         for entry in entries.values():
             self._used_bytes[entry.name.kind] += entry.size_bytes
 
     def _list(self) -> list[tuple[str, KvName]]:
         try:
-            names = os.listdir(self.path)
+            with os.scandir(self.path) as found:
+                names = [entry.name for entry in found if not entry.is_dir(follow_symlinks=False)]
         except FileNotFoundError:
             return []
         return [(name, parsed) for name in names if (parsed := parse_name(name)) is not None]
@@ -260,27 +295,45 @@ class KvDirectory:
             os.close(descriptor)
 
 
-def _found(name: str, entry: _Entry, head: KvHead) -> FoundFile:
+def _require_name(name: str, head: KvHead) -> None:
+    """The name is made from what is in the file, its key too."""
     header = head.header
-    expected = KvName(header.kind, header.key.digest(), header.token_digest.hex(), header.owner)
-    if str(expected) != name or head.size_bytes != entry.size_bytes:
+    if str(KvName(header.kind, header.key.digest(), header.token_digest.hex(), header.owner)) != name:
         raise DamagedFileError(f"{name} holds something else")
-    return FoundFile(name, header.kind, header.owner, head.tokens, entry.size_bytes)
+
+
+def _open_plain_file(path: Path) -> int:
+    """Raises DamagedFileError for anything that is no file, without waiting for it: a pipe has no end."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO):  # a link, or a socket
+            raise DamagedFileError(f"{path.name} is no file") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise DamagedFileError(f"{path.name} is no file")
+    return descriptor
 
 
 def _read_head(descriptor: int) -> KvHead:
+    """Of a file that is as long as its header says: nobody is to make room for what is not there."""
+    size = os.fstat(descriptor).st_size
     try:
         data = os.pread(descriptor, _HEAD_READ_BYTES, 0)
-        needed = head_bytes(data)
-        if needed > len(data):
-            data = _read_all(descriptor, needed, 0)
-        # The header may have been cut by the first read: then only the second tells how many tokens follow.
-        needed = head_bytes(data)
-        if needed > len(data):
-            data = _read_all(descriptor, needed, 0)
-        return decode_head(data)
+        # The header may be cut by the first read: then only the second tells how many tokens follow.
+        for _ in range(2):
+            needed = head_bytes(data)
+            if needed > size:
+                raise DamagedFileError("the file ends in its head")
+            if needed > len(data):
+                data = _read_all(descriptor, needed, 0)
+        head = decode_head(data)
     except KvFormatError as error:
         raise DamagedFileError(str(error)) from error
+    if head.size_bytes != size:
+        raise DamagedFileError(f"the file has {size} of {head.size_bytes} bytes")
+    return head
 
 
 def _read_all(descriptor: int, count: int, offset: int) -> bytes:
@@ -310,13 +363,3 @@ def _write_all(descriptor: int, data: bytes | memoryview) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

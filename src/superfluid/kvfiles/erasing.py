@@ -46,5 +46,5 @@ def _remove(directory: Path, is_wanted: Callable[[KvName], bool]) -> None:
         return
     for path in paths:
         name = parse_name(path.name)
-        if name is not None and is_wanted(name):
+        if name is not None and is_wanted(name) and not (path.is_dir() and not path.is_symlink()):
             path.unlink(missing_ok=True)

@@ -60,7 +60,7 @@ def _entry(file: Path, known: _Known | None) -> _Known:
 def _read(cache: Path) -> dict[str, _Known]:
     try:
         return msgspec.json.decode(cache.read_bytes(), type=dict[str, _Known])
-    except (FileNotFoundError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError):
         return {}
 
 

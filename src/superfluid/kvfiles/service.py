@@ -204,10 +204,11 @@ class KvFiles:
             self._directory.take_removed()
             files, damaged = self._directory.find(key.digest())
             self._known_key = key
-        except OSError as error:
-            _logger.warning("KV files are off: %s", error.strerror or error)
-        self._post(KvOpened(tuple(files), damaged, self._known_key is not None))
-        self._is_open.set()
+        except (OSError, MemoryError) as error:
+            _logger.warning("KV files are off: %s", _reason(error))
+        finally:
+            self._post(KvOpened(tuple(files), damaged, self._known_key is not None))
+            self._is_open.set()
 
     def _write(self, write: KvWrite) -> None:
         begun, cpu_begun = self._clock.monotonic(), self._thread_seconds()
@@ -224,7 +225,7 @@ class KvFiles:
             _logger.info("a KV file was not written: %s", error)
             self._post(KvNotWritten(write.write_id, self._directory.take_removed()))
             return
-        except (OSError, DiskFullError) as error:
+        except (OSError, DiskFullError, MemoryError) as error:
             self._pause(error)
             self._post(KvNotWritten(write.write_id, self._directory.take_removed()))
             return
@@ -249,8 +250,8 @@ class KvFiles:
             self.remove([name])
         except FileNotFoundError:
             pass
-        except OSError as error:
-            _logger.warning("a KV file cannot be read: %s", error.strerror)
+        except (OSError, MemoryError) as error:
+            _logger.warning("a KV file cannot be read: %s", _reason(error))
         self._post(KvRead(name, state, is_damaged, self._clock.monotonic() - begun))
 
     def _remove(self, names: Collection[str]) -> None:
@@ -271,13 +272,19 @@ class KvFiles:
             _logger.error("KV files of erased sessions cannot be removed: %s", error.strerror)
         self._post(KvErased(request_id, tuple(removed), is_complete))
 
-    def _pause(self, error: OSError | DiskFullError) -> None:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
+    def _pause(self, error: OSError | DiskFullError | MemoryError) -> None:
         if self._paused_until is None:
-            _logger.warning("no KV files are written for now: %s", reason)
+            _logger.warning("no KV files are written for now: %s", _reason(error))
         self._paused_until = self._clock.monotonic() + PAUSE_SECONDS
 
     def _resume(self) -> None:
         if self._paused_until is not None:
             _logger.info("KV files are written again")
             self._paused_until = None
+
+
+def _reason(error: OSError | DiskFullError | MemoryError) -> str:
+    """In few words, and without a path."""
+    if isinstance(error, MemoryError):
+        return "there is too little memory"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
