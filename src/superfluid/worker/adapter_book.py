@@ -80,7 +80,7 @@ class AdapterBook:
 
     def worker_lost(self) -> None:
         """What was being loaded is taken for the cause: that is the first without an answer, since they come in order.
-        A new adapter is then refused for good, and so is one that this befalls again. New ones behind it are to be tried
+        A new adapter is then refused for good, and one that this befalls again too. New ones behind it are to be tried
         again by whoever asked; those that had been loaded before stay for the next worker."""
         loading = [adapter for adapter, entry in self._entries.items() if entry.is_loading]
         for place, adapter in enumerate(loading):
