@@ -1,12 +1,11 @@
 """The configuration: one frozen tree, read once (defaults < environment < flags) and handed down. No module reads the
 environment at import. Checks that need no I/O live here and raise UsageError naming the flag."""
 
-import math
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -219,6 +218,9 @@ class ServeConfig(Struct, frozen=True, kw_only=True):
     has_monitor: bool = False
 
 
+MAX_NUMBER: Final = 2**31 - 1
+
+
 def environment_value(environment: Mapping[str, str], name: str) -> str | None:
     """The variable's value; empty or blank means not set."""
     return environment.get(name, "").strip() or None
@@ -286,6 +288,8 @@ def require_range(flag: str, value: float, low: float, high: float) -> None:
 
 
 def require_at_least(flag: str, value: float, low: float) -> None:
-    """Raises UsageError naming ``flag`` unless ``value`` is a finite number of at least ``low``."""
-    if not low <= value < math.inf:
+    """Raises UsageError naming ``flag`` unless ``value`` is a number of at least ``low`` (NaN fails). More than the
+    largest of 32 bits is refused too: timers and llama.cpp take no more."""
+    if not low <= value:
         raise UsageError(f"{flag} must be at least {low:.12g}, got {value:.12g}", param=flag)
+    require_range(flag, value, low, MAX_NUMBER)

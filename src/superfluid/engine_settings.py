@@ -58,6 +58,20 @@ def engine_settings(
     )
 
 
+def load_hint(settings: EngineSettings, message: str) -> str:
+    """What to add to a failed load's ``message``: llama.cpp aborts without a word of which file it was at."""
+    beside = [
+        (settings.projector, "the projector", "--mmproj none"),
+        (settings.speculation.draft_model, "the draft model", "--speculate off"),
+    ]
+    hints = [
+        f"if it is {what} {path}, {flag} serves without it"
+        for path, what, flag in beside
+        if path is not None and path not in message
+    ]
+    return f" ({'; '.join(hints)})" if hints else ""
+
+
 def _speculation(rules: SpeculationRules, file: ModelFile | None) -> SpeculationRules:
     """With the path of the draft model as it was found."""
     draft = None if file is None else file.draft_model

@@ -81,6 +81,15 @@ def test_address_of_http_wins_over_host_and_port(flags: dict[str, Any], host: st
         ({"host_cache_gb": "-1"}, "--host-cache-gb"),
         ({"host_cache_gb": "nan"}, "--host-cache-gb"),
         ({"host_cache_gb": "x"}, "--host-cache-gb"),
+        ({"max_queue": 2**64}, "--max-queue"),
+        ({"gpu_layers": 2**64}, "--gpu-layers"),
+        ({"max_tokens": 2**31}, "--max-tokens"),
+        ({"top_k": 2**31}, "--top-k"),
+        ({"starvation_ticks": 2**31}, "--starvation-ticks"),
+        ({"tick_decode_budget": 2**63}, "--tick-decode-budget"),
+        ({"spec_yield_rounds": 2**31}, "--spec-yield-rounds"),
+        ({"drain_timeout": 1e300}, "--drain-timeout"),
+        ({"worker_timeout": 1e300}, "--worker-timeout"),
         ({"worker_timeout": 0.0}, "--worker-timeout"),
         ({"worker_timeout": float("inf")}, "--worker-timeout"),
         ({"drain_timeout": -1.0}, "--drain-timeout"),
@@ -257,6 +266,12 @@ def test_sessions_flags_become_the_sessions_configuration() -> None:
         ({"tool_lease_ms": -1}, "--tool-lease-ms"),
         ({"tool_lease_ms": 10**18}, "--tool-lease-ms"),
         ({"has_no_sessions": True, "web": "127.0.0.1:1"}, "--no-sessions"),
+        ({"has_no_sessions": True, "web_origins": ("http://a",)}, "--web-origin"),
+        ({"has_no_sessions": True, "http_session_ttl": 60.0}, "--no-sessions"),
+        ({"has_no_sessions": True, "http_session_ttl": math.nan}, "--http-session-ttl"),
+        ({"has_no_sessions": True, "store_budget_gb": 1.0}, "--no-sessions"),
+        ({"has_no_sessions": True, "tool_lease_ms": -1}, "--tool-lease-ms"),
+        ({"has_no_sessions": True, "http_commit_ms": 1e9}, "--http-commit-ms"),
     ],
 )
 def test_sessions_flag_out_of_range_or_contradicting_is_refused_by_name(flags: dict[str, Any], named: str) -> None:
@@ -297,3 +312,9 @@ def test_projector_flags_reach_the_model() -> None:
     assert (model.mmproj, model.pulls_mmproj) == ("none", False)
     with pytest.raises(UsageError, match="--mmproj"):
         built(mmproj=" ")
+
+
+def test_budget_that_is_hardly_anything_is_not_taken_for_none_or_for_all() -> None:
+    sessions = built(park_budget_gb=1e-12, prefix_disk_gb=1e-12).sessions
+    assert (sessions.park_budget_bytes, sessions.prefix_budget_bytes) == (1, 1)
+    assert built(park_budget_gb=0.0).sessions.park_budget_bytes is None

@@ -60,3 +60,10 @@ def test_file_that_is_missing_cut_or_none_is_refused(tmp_path: Path) -> None:
     for name in ("missing.gguf", "cut.gguf", "header.gguf", "text.gguf", "pipe", "."):
         with pytest.raises(AdapterRefusedError):
             require_adapter(tmp_path / name, "llama")
+
+
+def test_path_that_the_system_does_not_take_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for path in (Path("/" + "x/" * 5000), tmp_path / ("x" * 300), tmp_path / "loop"):
+        with pytest.raises(AdapterRefusedError, match="cannot be read"):
+            require_adapter(path, "llama")

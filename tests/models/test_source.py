@@ -18,6 +18,7 @@ def resolved(
     is_offline: bool = True,
     mmproj: str | None = None,
     pulls_mmproj: bool = True,
+    draft_model: str | None = None,
 ) -> ModelFile:
     hub = HubConfig(endpoint=endpoint, cache_directory=tmp_path / "cache")
     return resolve_model(
@@ -28,6 +29,7 @@ def resolved(
         is_offline=is_offline,
         mmproj=mmproj,
         pulls_mmproj=pulls_mmproj,
+        draft_model=draft_model,
     )
 
 
@@ -161,3 +163,15 @@ def test_model_from_the_hub_brings_its_projector_unless_told_not_to(tmp_path: Pa
 def test_pulling_without_the_projector_is_for_models_from_the_hub(tmp_path: Path, model: str | None) -> None:
     with pytest.raises(UsageError, match="--pull-no-mmproj"):
         resolved(model, tmp_path, pulls_mmproj=False)
+
+
+def test_draft_model_that_is_the_model_itself_is_a_usage_error_under_any_name(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(small_model())
+    (tmp_path / "link.gguf").symlink_to(path)
+    (tmp_path / "other.gguf").write_bytes(small_model("Other"))
+    for draft in ("tiny.gguf", "link.gguf"):
+        with pytest.raises(UsageError, match="is the model itself"):
+            resolved(str(path), tmp_path, draft_model=str(tmp_path / draft))
+    other = tmp_path / "other.gguf"
+    assert resolved(str(path), tmp_path, draft_model=str(other)).draft_model == other

@@ -1,5 +1,6 @@
 """From ``serve``'s flags and the environment to the configuration. Pure: it checks whatever needs no I/O."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -364,6 +365,15 @@ def _http_config(flags: ServeFlags, environment: Mapping[str, str], key_policy: 
 
 
 def _sessions_config(flags: ServeFlags, home: Path, environment: Mapping[str, str]) -> SessionsConfig:
+    for flag, value in (("--http-session-ttl", flags.http_session_ttl), ("--store-budget-gb", flags.store_budget_gb)):
+        if value is not None and not 0 < value < 1e12:
+            raise UsageError(f"{flag} must be above 0, got {value:g}", param=flag)
+        if value is not None and flags.has_no_sessions:
+            raise UsageError(f"--no-sessions keeps nothing that {flag} could let go of", param="--no-sessions")
+    require_range("--http-commit-ms", flags.http_commit_ms, 0, 10_000)
+    require_range("--tool-lease-ms", flags.tool_lease_ms, 0, MAX_TOOL_LEASE_MS)
+    if flags.web_origins and not flags.web:
+        raise UsageError("--web-origin has no effect without --web", param="--web-origin")
     if flags.has_no_sessions:
         if flags.sessions_directory or flags.socket or flags.web:
             raise UsageError("--no-sessions contradicts --sessions, --socket and --web", param="--no-sessions")
@@ -373,15 +383,8 @@ def _sessions_config(flags: ServeFlags, home: Path, environment: Mapping[str, st
                 param="--no-sessions",
             )
         return SessionsConfig()
-    for flag, value in (("--http-session-ttl", flags.http_session_ttl), ("--store-budget-gb", flags.store_budget_gb)):
-        if value is not None and not 0 < value < 1e12:
-            raise UsageError(f"{flag} must be above 0, got {value:g}", param=flag)
     if flags.is_parking is False and flags.park_budget_gb is not None:
         raise UsageError("--park-budget-gb has no effect with --no-park", param="--park-budget-gb")
-    require_range("--http-commit-ms", flags.http_commit_ms, 0, 10_000)
-    require_range("--tool-lease-ms", flags.tool_lease_ms, 0, MAX_TOOL_LEASE_MS)
-    if flags.web_origins and not flags.web:
-        raise UsageError("--web-origin has no effect without --web", param="--web-origin")
     return SessionsConfig(
         directory=(flags.sessions_directory or home / "sessions").expanduser(),
         socket=_socket_path(flags.socket, home, environment),
@@ -401,7 +404,8 @@ def _gibibytes(flag: str, value: float | None, default: int) -> int:
     if value is None:
         return default
     require_range(flag, value, 0, 1_000_000)
-    return round(value * 2**30)
+    # Rounded up: 0 has a meaning of its own, the opposite of a very small number's for some flags.
+    return math.ceil(value * 2**30)
 
 
 def _socket_path(given: Path | None, home: Path, environment: Mapping[str, str]) -> Path:

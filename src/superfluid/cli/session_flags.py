@@ -24,7 +24,7 @@ def session_flags(panel: str) -> list[click.Parameter]:
             panel=panel,
             is_flag=True,
             help="Keep nothing on the disk; the session API is off then.",
-            rule="Not with `--sessions`, `--socket` or `--web`.",
+            rule="Not with `--sessions`, `--socket`, `--web`, `--http-session-ttl` or `--store-budget-gb`.",
         ),
         Flag(
             ["--socket"],

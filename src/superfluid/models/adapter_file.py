@@ -11,8 +11,11 @@ def require_adapter(path: Path, architecture: str | None) -> None:
 
     Raises AdapterRefusedError: no GGUF, cut or damaged, no adapter, or one for another kind of model.
     """
-    if path.exists() and not path.is_file():
-        raise AdapterRefusedError(f"{path} is no file", param="path")
+    try:
+        if path.exists() and not path.is_file():
+            raise AdapterRefusedError(f"{path} is no file", param="path")
+    except OSError as error:  # a name that is too long, a loop of links, a closed directory on the way
+        raise AdapterRefusedError(f"{str(path)[:200]} cannot be read: {error.strerror}", param="path") from error
     try:
         header = require_sound_model(path)
     except ModelFileError as error:

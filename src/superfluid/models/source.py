@@ -74,6 +74,10 @@ def resolve_model(
         found = pulled.projector
     if named is None and mmproj is None and found is not None:
         named = _usable(found, progress)
+    if draft is not None and draft.samefile(file.path):
+        raise UsageError(
+            f"the draft model {draft} is the model itself: guessing would cost what it saves", param="--speculate"
+        )
     return replace(file, projector=named, draft_model=draft)
 
 
