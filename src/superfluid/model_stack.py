@@ -10,7 +10,7 @@ from pathlib import Path
 from superfluid.chat.model import LoadedText, open_text
 from superfluid.config import ServeConfig
 from superfluid.domain.statistics import InfillCounters
-from superfluid.engine_settings import engine_settings, uses_fake_engine
+from superfluid.engine_settings import engine_settings, load_hint, uses_fake_engine
 from superfluid.errors import CallerError, ModelLoadError
 from superfluid.models.adapter_file import require_adapter
 from superfluid.models.source import ModelFile
@@ -20,6 +20,7 @@ from superfluid.sessions.infill import InfillService
 from superfluid.sessions.service import ModelService
 from superfluid.sessions.text import SessionText
 from superfluid.telemetry.tracer import Tracer
+from superfluid.worker.adapter_trial import AdapterTrial
 from superfluid.worker.protocol import LogRecord
 from superfluid.worker.supervisor import WorkerSupervisor
 
@@ -51,9 +52,10 @@ class ModelStack:
             is_traced=tracer is not None and tracer.wants_ticks,
             media_directory=media_directory,
         )
+        self._environment = _without(os.environ, {key.variable for key in config.http.key_policy})
         self.supervisor = WorkerSupervisor(
             self.settings,
-            environment=_without(os.environ, {key.variable for key in config.http.key_policy}),
+            environment=self._environment,
             log_filter=config.log.filter,
             timeout_seconds=config.model.worker_timeout_seconds,
             on_log=on_worker_log,
@@ -96,16 +98,15 @@ class ModelStack:
         try:
             await self.supervisor.start()
         except ModelLoadError as error:
-            if self.settings.is_projector_optional:
-                # llama.cpp may have aborted over a file that nobody asked for.
-                hint = f"if it is the projector {self.settings.projector}, --mmproj none serves without it"
-                raise ModelLoadError(f"{error.message} ({hint})") from error
-            raise
+            raise ModelLoadError(error.message + load_hint(self.settings, error.message)) from error
         for name, path in self._config.model.loras:
             try:
                 await self.adapters.load(name, str(path))
             except CallerError as error:
                 raise ModelLoadError(f"--lora {name}: {error.message}") from error
+        # From now on there are streams that a damaged file must not stop.
+        trial = AdapterTrial(self.settings, environment=self._environment)
+        self.supervisor.adapters.try_out = trial.fingerprint
 
     async def load_text(self) -> LoadedText:
         """Vocabulary and template of the model that a worker has loaded; filling in the middle works from here on."""
