@@ -67,6 +67,13 @@ async def test_trial_that_does_not_come_back_is_ended_and_the_file_refused(tmp_p
         await trial.fingerprint("a")
 
 
+async def test_trial_that_somebody_kills_says_nothing_of_the_file() -> None:
+    settings = EngineSettings(engine="fake", model="", lanes=1, window_tokens=None, max_queue=8)
+    command = (sys.executable, "-c", "import os; os.kill(os.getpid(), 9)")
+    with pytest.raises(WorkerFailedError, match="died of SIGKILL"):
+        await AdapterTrial(settings, environment=ENVIRONMENT, command=command).fingerprint("a")
+
+
 async def test_cancelled_trial_leaves_no_process_and_lets_the_next_one_begin(tmp_path: Path) -> None:
     settings = EngineSettings(engine="fake", model="", lanes=1, window_tokens=None, max_queue=8)
     started = tmp_path / "started"

@@ -77,10 +77,13 @@ async def test_forget_before_there_is_a_worker_removes_the_files(tmp_path: Path)
     assert not mine.exists()
 
 
-async def test_forget_where_the_disk_refuses_says_so(tmp_path: Path) -> None:
-    mine = put_file(tmp_path, 7)
-    mine.unlink()
-    mine.mkdir()
+async def test_forget_where_the_disk_refuses_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_file(tmp_path, 7)
+
+    def refuse(self: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(StoreUnavailableError, match="KV files of erased sessions"):
         await supervisor_with(tmp_path, {}).forget([7])
 

@@ -1,14 +1,15 @@
 """Has a LoRA adapter loaded by a worker that may die of it, before the one that serves is asked to. In the daemon."""
 
 import asyncio
+import signal
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from superfluid.domain.speculation import NO_SPECULATION
-from superfluid.errors import AdapterRefusedError, WorkerFailedError
-from superfluid.worker.process import WORKER_COMMAND, WorkerProcess
+from superfluid.errors import AdapterRefusedError, SuperfluidError, WorkerFailedError
+from superfluid.worker.process import WORKER_COMMAND, WorkerExit, WorkerProcess
 from superfluid.worker.protocol import AdapterLoaded, FromWorker, Load, LoadAdapter, LoadFailed, Stop
 from superfluid.worker.settings import EngineSettings
 
@@ -66,6 +67,16 @@ class AdapterTrial:
                 case _:
                     pass
         raise AdapterRefusedError(f"{path} is damaged: a process that tried it {worker_exit.describe()}", param="path")
+
+
+def _untold(path: str, worker_exit: WorkerExit) -> SuperfluidError:
+    """Why there was no answer. A process that somebody killed, as a system without memory does, says nothing of the
+    file."""
+    if worker_exit.fault is None and worker_exit.return_code in (-signal.SIGKILL, -signal.SIGTERM):
+        return WorkerFailedError(
+            f"The adapter could not be tried out: a process that tried it {worker_exit.describe()}."
+        )
+    return AdapterRefusedError(f"{path} is damaged: a process that tried it {worker_exit.describe()}", param="path")
 
 
 def trial_settings(settings: EngineSettings) -> EngineSettings:
