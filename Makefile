@@ -5,6 +5,7 @@
 #   make test                      set up, then run the test suite            (ARGS="tests/chat -x" narrows it)
 #   make check                     format, lint, strict types, tests: what CI wants to see
 #   make torture                   kill daemon and worker 200 times under load (ARGS="--kills 20 --engine fake")
+#   make soak                      all kinds of clients for three minutes, dying workers (ARGS="--seconds 600 --seed 5")
 #   make fuzz                      a million wrong and half-wrong frames       (ARGS="--frames 100000 --only daemon")
 #   make bench                     compare with llama-server and others       (ARGS="--quick --only decode")
 
@@ -17,7 +18,7 @@ ARGS :=
 # simply tried again.
 SETUP_SOURCES := pyproject.toml scripts/bootstrap.py scripts/find-python.sh
 
-.PHONY: help serve test check format format-check lint types torture fuzz bench clean
+.PHONY: help serve test check format format-check lint types torture soak fuzz bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -45,6 +46,9 @@ format: $(STAMPS)/check
 
 torture: $(STAMPS)/test
 	$(PY) scripts/torture.py $(ARGS)
+
+soak: $(STAMPS)/test
+	$(PY) scripts/soak.py $(ARGS)
 
 fuzz: $(STAMPS)/fuzz
 	$(PY) scripts/fuzz.py $(ARGS)

@@ -1,6 +1,7 @@
 """The supervisor and its worker's KV files: what it knows of them, and how sessions are erased come what may."""
 
 import asyncio
+import errno
 import json
 import logging
 import os
