@@ -1,4 +1,4 @@
-"""A short soak: everybody at once, dying workers, and nothing is said otherwise or left behind. Long ones: make soak."""
+"""A short soak: everybody at once, dying workers, and nothing is said otherwise or left behind. Long: make soak."""
 
 from pathlib import Path
 
