@@ -22,8 +22,8 @@ class Stage:
         self.sent.append(message)
         return True
 
-    async def ask(self, adapter: int) -> "asyncio.Future[None]":
-        asked = asyncio.ensure_future(self.book.load_adapter(adapter, f"/{adapter}"))
+    async def ask(self, adapter: int, path: str = "") -> "asyncio.Future[None]":
+        asked = asyncio.ensure_future(self.book.load_adapter(adapter, path or f"/{adapter}"))
         await asyncio.sleep(0)
         return asked
 
@@ -120,3 +120,22 @@ async def test_file_that_fails_the_trial_never_reaches_the_worker() -> None:
         await (await stage.ask(1))
     assert stage.sent == []
     assert stage.respawn() == []
+
+
+async def test_file_that_passed_the_trial_is_given_a_second_chance_and_then_never_another() -> None:
+    stage = Stage()
+
+    async def try_out(path: str) -> str:
+        return "print"
+
+    stage.book.try_out = try_out
+    for adapter, refusal in ((1, ModelLoadingError), (2, AdapterRefusedError)):
+        asked = await stage.ask(adapter, "/1")
+        await asyncio.sleep(0)
+        stage.book.worker_lost()
+        with pytest.raises(refusal):
+            await asked
+    sent = len(stage.sent)
+    with pytest.raises(AdapterRefusedError, match="died while it loaded /1"):
+        await stage.book.load_adapter(3, "/1")
+    assert len(stage.sent) == sent

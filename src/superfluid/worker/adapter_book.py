@@ -1,6 +1,7 @@
 """Which LoRA adapters the worker has, or is to have again after it was lost. Used in the daemon; no I/O."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Final
@@ -9,23 +10,26 @@ from superfluid.errors import AdapterNotFoundError, AdapterRefusedError, ModelLo
 from superfluid.worker.protocol import AdapterLoaded, LoadAdapter, ToWorker, UnloadAdapter
 
 _MAX_LOSSES: Final = 2
-"""An adapter that was loaded once is given up when so many workers in a row have died over loading it again."""
+"""A file that a process has loaded before is given up when so many workers have died over it with no load between."""
 
 
 @dataclass(slots=True)
 class _Entry:
-    """``losses`` counts the workers that have died while they loaded it, since one did not."""
+    """``fingerprint`` is that of a file that was tried out or loaded, else empty."""
 
     path: str
     answer: "asyncio.Future[None]"
     fingerprint: str = ""
     is_loading: bool = True
     is_unloaded: bool = False
-    losses: int = 0
 
     @property
     def was_loaded(self) -> bool:
         return self.answer.done()
+
+    @property
+    def file(self) -> tuple[str, str]:
+        return self.path, self.fingerprint
 
 
 class AdapterBook:
@@ -40,6 +44,7 @@ class AdapterBook:
         self.on_lost: Callable[[int, SuperfluidError], None] = lambda _adapter, _error: None
         self.try_out: Callable[[str], Awaitable[str]] | None = None
         self._entries: dict[int, _Entry] = {}
+        self._losses: Counter[tuple[str, str]] = Counter()
 
     @property
     def is_loading(self) -> bool:
@@ -54,9 +59,11 @@ class AdapterBook:
     async def load_adapter(self, adapter: int, path: str) -> None:
         assert adapter not in self._entries, "adapter numbers are used once"
         fingerprint = "" if self.try_out is None else await self.try_out(path)
+        if self._losses[path, fingerprint] >= _MAX_LOSSES:
+            raise _deadly_error(path)
         if not self._send(LoadAdapter(adapter, path, fingerprint)):
             raise _not_ready_error()
-        entry = self._entries[adapter] = _Entry(path, asyncio.get_running_loop().create_future())
+        entry = self._entries[adapter] = _Entry(path, asyncio.get_running_loop().create_future(), fingerprint)
         await asyncio.shield(entry.answer)
 
     def unload_adapter(self, adapter: int) -> None:
@@ -73,23 +80,25 @@ class AdapterBook:
             self._drop(message.adapter, AdapterRefusedError(message.message, param="path"))
             return
         entry.is_loading = False
-        entry.losses = 0
         entry.fingerprint = message.fingerprint
+        del self._losses[entry.file]
         if not entry.answer.done():
             entry.answer.set_result(None)
 
     def worker_lost(self) -> None:
         """What was being loaded is taken for the cause: that is the first without an answer, since they come in order.
-        A new adapter is then refused for good, and one that this befalls again too. New ones behind it are to be tried
-        again by whoever asked; those that had been loaded before stay for the next worker."""
+
+        A file that no process has ever loaded is refused, and another one if this befalls it again. Whoever asked for a
+        new adapter otherwise is to try again; those that had been loaded before stay for the next worker.
+        """
         loading = [adapter for adapter, entry in self._entries.items() if entry.is_loading]
         for place, adapter in enumerate(loading):
             entry = self._entries[adapter]
             entry.is_loading = False
-            entry.losses += place == 0
-            if place == 0 and (not entry.was_loaded or entry.losses >= _MAX_LOSSES):
-                reason = f"the model's process died while it loaded {entry.path}"
-                self._drop(adapter, AdapterRefusedError(reason, param="path"))
+            if place == 0:
+                self._losses[entry.file] += 1
+            if place == 0 and (not entry.fingerprint or self._losses[entry.file] >= _MAX_LOSSES):
+                self._drop(adapter, _deadly_error(entry.path))
             elif not entry.was_loaded:
                 self._drop(adapter, _not_ready_error())
 
@@ -118,3 +127,7 @@ def not_loaded_error() -> AdapterNotFoundError:
 
 def _not_ready_error() -> ModelLoadingError:
     return ModelLoadingError("The model's process is not ready; try again in a moment.")
+
+
+def _deadly_error(path: str) -> AdapterRefusedError:
+    return AdapterRefusedError(f"the model's process died while it loaded {path}", param="path")
