@@ -30,7 +30,7 @@ ALLOWED_IMPORTS: dict[str, tuple[str, ...]] = {
     "store": ("domain", *BASE),
     "scheduling": ("domain", "errors"),
     "kvfiles": ("domain", *BASE),
-    "engine": ("scheduling.sequence", "scheduling.plan", "domain", *BASE),
+    "engine": ("scheduling.sequence", "scheduling.plan", "free_memory", "domain", *BASE),
     "chat": ("domain", *BASE),
     "chat.fake_tokenizer": ("engine.fake_vocabulary", "domain", *BASE),
     "models": BASE,
@@ -79,8 +79,9 @@ ALLOWED_IMPORTS: dict[str, tuple[str, ...]] = {
     "session_stack": ("native", "web", "http.server", "kvfiles", "sessions", "store", "domain", *BASE),
     "telemetry_stack": ("telemetry", "domain", *BASE),
     "monitor_link": ("telemetry", "tui.protocol", *BASE),
-    "engine_settings": ("domain.speculation", "models", "kvfiles.names", "worker.settings", *BASE),
+    "engine_settings": ("domain.speculation", "free_memory", "models", "kvfiles.names", "worker.settings", *BASE),
     "descriptors": (),
+    "free_memory": (),
     "banner": ("domain", "models.progress", "sessions.interface", *BASE),
 }
 

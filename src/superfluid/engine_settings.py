@@ -6,6 +6,7 @@ import msgspec
 
 from superfluid.config import ModelConfig, SessionsConfig
 from superfluid.domain.speculation import SpeculationRules
+from superfluid.free_memory import available_memory_bytes
 from superfluid.kvfiles.names import KV_DIRECTORY
 from superfluid.models.source import ModelFile
 from superfluid.worker.settings import EngineSettings, KvFileSettings
@@ -97,16 +98,8 @@ def usable_cores() -> int:
 
 def automatic_host_cache_bytes() -> int:
     """A share of the memory that is free now, at most 8 GiB. It is a bound: memory is taken as prefixes are kept."""
-    return min(_MAX_HOST_CACHE_BYTES, int(_available_memory_bytes() * _HOST_CACHE_SHARE))
-
-
-def _available_memory_bytes() -> int:
-    try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except FileNotFoundError:
+    available = available_memory_bytes()
+    if available is None:
         # macOS: what is free cannot be asked without a tool; half of what there is stands for it.
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    return 0
+        available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    return min(_MAX_HOST_CACHE_BYTES, int(available * _HOST_CACHE_SHARE))

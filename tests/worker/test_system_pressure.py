@@ -42,12 +42,25 @@ def test_read_follows_the_file(tmp_path: Path) -> None:
         assert pressure.read() is level
 
 
-@pytest.mark.parametrize("content", [None, "", "nonsense", "some avg10=abc", "full avg10=9.00"])
-def test_read_of_a_file_that_does_not_tell_is_no_pressure_for_good(tmp_path: Path, content: str | None) -> None:
+def test_read_where_there_is_no_file_is_no_pressure_for_good(tmp_path: Path) -> None:
     file = tmp_path / "memory"
-    if content is not None:
-        file.write_text(content)
     pressure = SystemPressure(file)
     assert pressure.read() is PressureLevel.NONE
     file.write_text(pressure_text(99, 99))
     assert pressure.read() is PressureLevel.NONE
+
+
+@pytest.mark.parametrize("content", ["", "nonsense", "some avg10=abc", "some avg10", "full avg10=9.00", "\xff\xfe"])
+def test_read_of_a_file_that_does_not_tell_is_no_pressure_until_it_does(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str
+) -> None:
+    file = tmp_path / "memory"
+    pressure = SystemPressure(file)
+    file.write_text(pressure_text(99, 99))
+    assert pressure.read() is PressureLevel.CRITICAL
+    file.write_text(content)
+    for _ in range(3):
+        assert pressure.read() is PressureLevel.NONE
+    assert len(caplog.records) == 1
+    file.write_text(pressure_text(99, 0))
+    assert pressure.read() is PressureLevel.WARNING

@@ -21,7 +21,7 @@ from superfluid.engine.llama_batch import BatchArrays, EmbeddingBatch
 from superfluid.engine.llama_library import library_identity, load_binding
 from superfluid.engine.llama_log import LOGGER_NAME, LlamaLog
 from superfluid.engine.llama_model import LlamaModel
-from superfluid.engine.machine import available_memory_bytes, usable_cores, usable_cpus
+from superfluid.engine.machine import usable_cores, usable_cpus
 from superfluid.engine.model_file import files_digest, model_files
 from superfluid.engine.rows import check_cut, check_image_row, check_rows
 from superfluid.engine.spare_buffers import Bytes, SpareBuffers
@@ -35,6 +35,7 @@ from superfluid.errors import (
     UnsupportedInputError,
     UsageError,
 )
+from superfluid.free_memory import available_memory_bytes
 
 MINIMUM_BATCH_TOKENS: Final = 2048
 CPU_MICRO_BATCH_TOKENS: Final = 64

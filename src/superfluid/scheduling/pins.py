@@ -180,7 +180,9 @@ class Pins:
         sizes: dict[int, int] = {}
         lanes: set[int] = set()
         for key, pin in list(self._pins.items()):
-            entry = self._index.covering(pin.tokens) if len(pin.tokens) else None
+            if not len(pin.tokens):  # nothing was ever seen of it, and of such pins there may be many
+                continue
+            entry = self._index.covering(pin.tokens)
             covered = 0 if entry is None else min(entry.length, len(pin.tokens))
             lane, match = self._best_lane(pin.tokens)
             was_held, pin.is_held = pin.is_held, bool(covered or match)

@@ -37,14 +37,20 @@ class SystemPressure:
 
     def __init__(self, path: Path = PRESSURE_FILE) -> None:
         self._path: Path | None = path
+        self._has_warned = False
 
     def read(self) -> PressureLevel:
-        """Tens of microseconds. A file that cannot be read is not asked again."""
+        """Tens of microseconds. A file that is not there, or that the kernel refuses to read, is not asked again; one
+        that says something else is, and means no pressure until then."""
         if self._path is None:
             return PressureLevel.NONE
         try:
             return parse_pressure(self._path.read_text(encoding="ascii"))
-        except (OSError, ValueError) as error:
+        except OSError as error:
             _logger.debug("the system does not tell its memory pressure: %s", error)
             self._path = None
-            return PressureLevel.NONE
+        except ValueError as error:
+            if not self._has_warned:
+                _logger.warning("the system's memory pressure cannot be read: %s", error)
+            self._has_warned = True
+        return PressureLevel.NONE
