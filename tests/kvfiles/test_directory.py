@@ -204,7 +204,7 @@ def test_file_that_says_it_is_huge_is_damaged_and_takes_no_memory(tmp_path: Path
     directory = opened(tmp_path)
     name = put(directory, stream(1, 10))
     header, parts = encode(KEY, ParkKind.SESSION, 1, stream(1, 10), STATE, created_unix=0.0)
-    (tmp_path / name).write_bytes(_lie(header, parts, count))
+    (tmp_path / name).write_bytes(_lie(header, [bytes(part) for part in parts], count))
     with pytest.raises(DamagedFileError, match=r"ends in|bytes"):
         directory.read(name, stream(1, 10))
     assert opened(tmp_path).find(KEY.digest()) == ([], 1)
