@@ -66,7 +66,7 @@ class AdapterTrial:
                     raise WorkerFailedError(f"The adapter could not be tried out: {answer.message}.")
                 case _:
                     pass
-        raise AdapterRefusedError(f"{path} is damaged: a process that tried it {worker_exit.describe()}", param="path")
+        raise _untold(path, worker_exit)
 
 
 def _untold(path: str, worker_exit: WorkerExit) -> SuperfluidError:
