@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.fixtures.engine_runs import feed, greedy, prompt, row
 from tests.fixtures.tiny_gguf import write_tiny_model
-from tests.fixtures.tiny_lora import write_tiny_lora
+from tests.fixtures.tiny_lora import write_poisonous_lora, write_tiny_lora
 
 from superfluid.engine.llama import LlamaEngine, LlamaOptions
 from superfluid.errors import AdapterRefusedError
@@ -122,3 +122,25 @@ def test_model_of_another_shape_takes_an_adapter_made_for_it(tmp_path: Path) -> 
     base, adapted = _reply(engine, 0), _reply(engine, 1)
     engine.close()
     assert base != adapted
+
+
+def test_scrubbed_lane_is_as_new_after_an_adapter_that_gave_no_numbers_and_its_neighbours_notice_nothing(
+    engine: LlamaEngine, tmp_path: Path
+) -> None:
+    expected = _reply(engine, 0)
+    neighbour = feed(engine, 1, prompt(60))
+    expected_neighbour = greedy(engine, 1, neighbour, REPLY_TOKENS)
+    engine.clear(1)
+    neighbour = feed(engine, 1, prompt(60))
+    engine.load_adapter(1, write_poisonous_lora(tmp_path / "a.gguf", int(prompt(40)[-1])))
+    engine.clear(0)
+    engine.use_adapter(1)
+    assert np.isnan(feed(engine, 0, np.repeat(prompt(40)[-1:], 120))).all()
+    engine.clear(0)
+    engine.use_adapter(0)
+    assert np.isnan(feed(engine, 0, prompt(40))).all(), "clearing is not enough: else nothing of this is needed"
+    engine.scrub(0)
+    assert engine.length(0) == 0
+    assert engine.length(1) == 60
+    assert _reply(engine, 0) == expected
+    assert greedy(engine, 1, neighbour, REPLY_TOKENS) == expected_neighbour

@@ -120,3 +120,53 @@ def test_execute_decode_rows_are_one_step_of_views() -> None:
         bench.tick()
     assert [row.lane for row in steps[-1]] == [0, 1, 2, 3]
     assert all(len(row.tokens) == 1 and row.tokens.base is not None for row in steps[-1])
+
+
+class _Spoiled(FakeEngine):
+    """What is in ``spoiled`` lanes makes all logits NaN until it is overwritten; in ``hopeless`` ones ever after."""
+
+    spoiled: frozenset[int] = frozenset()
+    is_hopeless = False
+
+    def step(self, rows: list[Row]) -> StepResult:  # type: ignore[override]
+        result = super().step(rows)
+        if any(row.lane in self.spoiled for row in rows):
+            return StepResult(np.full_like(result.logits, np.nan), result.completed)
+        return result
+
+    def scrub(self, lane: int) -> None:
+        super().scrub(lane)
+        if not self.is_hopeless:
+            self.spoiled = self.spoiled - {lane}
+
+
+def _spoiled_reply(engine: _Spoiled, *, after: int) -> tuple[list[int], list[str]]:
+    """Tokens and faults of a job whose lane is spoiled after so many ticks."""
+    bench = _Bench(engine)
+    bench.scheduler.submit(make_job(words(1, 50), max_tokens=6))
+    tokens: list[int] = []
+    faults: list[str] = []
+    for tick in range(40):
+        if tick == after:
+            engine.spoiled = frozenset({0})
+        execution = bench.tick()
+        tokens += [drawn.token for drawn in execution.drawn]
+        faults += execution.faults.values()
+        if bench.scheduler.is_idle:
+            break
+    assert bench.scheduler.is_idle
+    return tokens, faults
+
+
+def test_job_on_a_lane_that_somebody_spoiled_starts_over_and_says_what_it_would_have() -> None:
+    expected, _ = _spoiled_reply(_Spoiled(lanes=1), after=99)
+    for after in (0, 1, 3):
+        assert _spoiled_reply(_Spoiled(lanes=1), after=after) == (expected, [])
+
+
+def test_job_that_gets_no_numbers_from_a_clean_lane_either_fails() -> None:
+    engine = _Spoiled(lanes=1)
+    engine.is_hopeless = True
+    tokens, faults = _spoiled_reply(engine, after=2)
+    assert faults == ["the model's logits are of no use: the greatest is nan"]
+    assert len(tokens) < 6

@@ -167,6 +167,9 @@ class FakeEngine:
         self._tokens[lane].clear()
         self._hashes[lane].clear()
 
+    def scrub(self, lane: int) -> None:
+        self.clear(lane)
+
     def export_lane(self, lane: int) -> State:
         body = np.array(self._tokens[lane], np.dtype("<i4")).tobytes()
         return _STATE.pack(_STATE_MAGIC, len(self._tokens[lane]), zlib.crc32(body), self._salts[lane]) + body

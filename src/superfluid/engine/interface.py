@@ -104,6 +104,10 @@ class Engine(Protocol):
         """Empties the lane."""
         ...
 
+    def scrub(self, lane: int) -> None:
+        """Empties a lane that holds what is no number, so that nothing of it has a part in what comes. Takes time."""
+        ...
+
     def export_lane(self, lane: int) -> State:
         """The whole state of the lane, importable into any lane of any engine with an equal ``facts.state_key``."""
         ...

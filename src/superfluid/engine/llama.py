@@ -211,6 +211,17 @@ class LlamaEngine:
         self._remove(lane, -1)
         self._lengths[lane] = 0
 
+    def scrub(self, lane: int) -> None:
+        """Without flash attention llama.cpp multiplies the cells behind a lane's end by zero, which does not help
+        against NaN; and it overwrites all cells at once or none. So the other lanes step aside meanwhile."""
+        self.clear(lane)
+        others = [other for other in range(self._lanes) if self._lengths[other]]
+        states = [(other, self.export_lane(other), self._lengths[other]) for other in others]
+        self._binding.llama_memory_clear(self._memory, True)
+        for other, state, length in states:
+            if not self.import_lane(other, state, length):
+                raise EngineFaultError(f"lane {other} could not be put back")
+
     def export_lane(self, lane: int) -> LaneState:
         size = int(self._binding.llama_state_seq_get_size(self._context, lane))
         begin = lane_state.begin_of_export(lane) if self._can_truncate else lane_state.ROOM_BYTES

@@ -45,6 +45,7 @@ class Execution:
     lost_entries: list[int] = field(default_factory=list)
     entry_bytes: dict[int, int] = field(default_factory=dict)
     faults: dict[int, str] = field(default_factory=dict)
+    spoiled_lanes: list[int] = field(default_factory=list)
     scores: dict[int, TokenScores] = field(default_factory=dict)
     save_seconds: float = 0.0
     restore_seconds: float = 0.0
@@ -110,6 +111,7 @@ class Executor:
         self._sampler = Sampler(engine.facts.vocabulary_tokens, engine.unpenalized)
         self._ends = engine.end_of_generation
         self._draws: dict[int, _Draws] = {}
+        self._started_over: set[int] = set()
 
     @property
     def host_cache(self) -> HostCache:
@@ -126,6 +128,9 @@ class Executor:
             self._decode(plan.decodes, execution)
         if plan.chunk is not None and plan.chunk.lane not in execution.cold_lanes:
             self._prefill(plan.chunk, execution)
+        for lane in execution.spoiled_lanes:
+            _logger.warning("a lane held what is no number, and was overwritten", extra={"fields": {"lane": lane}})
+            self._engine.scrub(lane)
         return execution
 
     def export(self, lane: int) -> State | None:
@@ -149,6 +154,7 @@ class Executor:
     def forget(self, job_id: int) -> None:
         """The job is over, or has lost its lane."""
         self._draws.pop(job_id, None)
+        self._started_over.discard(job_id)
 
     def check_integrity(self) -> None:
         """Raises AssertionError if engine, host cache and scheduler disagree. For tests, between ticks."""
@@ -262,7 +268,7 @@ class Executor:
                 index += count
         # Only now: what the logits are a view of is the engine's again with its next call.
         for row, sequence in zip(rows, sequences, strict=True):
-            if len(row.tokens) > 1 and sequence.job_id not in execution.faults:
+            if len(row.tokens) > 1 and row.lane not in execution.spoiled_lanes:
                 self._drop_wrong_guesses(row, sequence, execution)
 
     def _drop_wrong_guesses(self, row: Row, sequence: Sequence, execution: Execution) -> None:
@@ -325,9 +331,7 @@ class Executor:
                 if token != guess or token in self._ends:
                     break
         except EngineFaultError as error:
-            self._engine.clear(lane)
-            execution.faults[sequence.job_id] = error.message
-            execution.chunk_completed = 0
+            self._spoiled(lane, sequence.job_id, error, execution)
             return
         execution.drawn += [Drawn(sequence.job_id, token, token in self._ends) for token in drawn]
         if guesses:
@@ -335,6 +339,16 @@ class Executor:
             execution.drafted.append(Drafted(sequence.job_id, len(guesses), right))
         if scores is not None:
             execution.scores[sequence.job_id] = TokenScores(scores.chosen, scores.top_tokens, scores.top_logprobs)
+
+    def _spoiled(self, lane: int, job_id: int, error: EngineFaultError, execution: Execution) -> None:
+        """The job starts over in a clean lane: what was there before may have left something. Not twice, though."""
+        execution.chunk_completed = 0
+        execution.spoiled_lanes.append(lane)
+        if job_id in self._started_over:
+            execution.faults[job_id] = error.message
+        else:
+            self._started_over.add(job_id)
+            execution.cold_lanes.append(lane)
 
     def _draw_one(self, sequence: Sequence, drawn: list[int], logits: Logits) -> Draw:
         """The token behind the stream and what was ``drawn`` in this tick already. Raises EngineFaultError."""
