@@ -135,7 +135,7 @@ def test_scrubbed_lane_is_as_new_after_an_adapter_that_gave_no_numbers_and_its_n
     engine.load_adapter(1, write_poisonous_lora(tmp_path / "a.gguf", int(prompt(40)[-1])))
     engine.clear(0)
     engine.use_adapter(1)
-    assert np.isnan(feed(engine, 0, np.repeat(prompt(40)[-1:], 120))).all()
+    assert np.isnan(feed(engine, 0, [int(prompt(40)[-1])] * 120)).all()
     engine.clear(0)
     engine.use_adapter(0)
     assert np.isnan(feed(engine, 0, prompt(40))).all(), "clearing is not enough: else nothing of this is needed"
