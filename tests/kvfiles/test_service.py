@@ -12,6 +12,7 @@ from tests.fixtures.tick_loop import SteppedClock
 
 from superfluid.clock import SystemClock
 from superfluid.domain.job import ParkKind
+from superfluid.kvfiles.directory import DiskFullError, KvDirectory
 from superfluid.kvfiles.erasing import erase_files
 from superfluid.kvfiles.format import KvKey
 from superfluid.kvfiles.service import (
@@ -189,3 +190,45 @@ def test_files_wait_for_a_key_that_takes_long(tmp_path: Path) -> None:
     assert isinstance(events.get(timeout=SECONDS), KvOpened)
     assert files.can_write
     files.close(SECONDS)
+
+
+def test_pause_that_ends_while_it_is_asked_for_is_over(tmp_path: Path) -> None:
+    class Clock(SteppedClock):
+        def monotonic(self) -> float:
+            # As the writing thread does, between two steps of the asking one.
+            files._resume()
+            return super().monotonic()
+
+    files = SteppedKvFiles(tmp_path, lambda _: None, clock=SteppedClock())
+    files._pause(DiskFullError("the disk is full"))
+    files._clock = Clock()
+    files.can_write  # noqa: B018  (it must not raise)
+    assert files.can_write
+
+
+def test_request_that_meets_a_bug_is_answered_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever purges a session waits for the answer."""
+    events: list[KvEvent] = []
+    files = SteppedKvFiles(tmp_path, events.append, clock=SteppedClock())
+    events.clear()
+
+    def broken(*_: object, **__: object) -> None:
+        raise ValueError("a bug")
+
+    for method in ("write", "read", "remove", "erase"):
+        monkeypatch.setattr(KvDirectory, method, broken)
+    files.write(write_of(1, write_id=3))
+    files.remove(["name"])
+    files.erase(4, [1])
+    files.read("name", stream(1, 300))
+    files.work()
+    assert events == [
+        KvNotWritten(3, ()),
+        KvRemoved(),
+        KvErased(4, (), is_complete=False),
+        KvRead("name", None, is_damaged=False, seconds=0.0),
+    ]
+    assert len(caplog.records) == 4
+    assert files.can_write

@@ -370,6 +370,25 @@ async def test_finishing_at_once_cancels_the_generation_and_tells_the_client() -
     assert summary.finish == Finish.CANCELLED
 
 
+@pytest.mark.parametrize("is_at_its_end", [False, True])
+async def test_cancelled_connection_does_not_wait_for_a_client_that_reads_nothing(is_at_its_end: bool) -> None:
+    api = ScriptedSessions()
+    client = await ready_client(api, socket_encoding())
+    await client.call(requests.Subscribe(1, 2, provisional=False))
+    for _ in range(connection.MAX_WAITING_REPLIES + 20):
+        await api.append_message(1, 1, "x")
+        await asyncio.sleep(0)
+    assert len(client.connection.outbox) == connection.MAX_WAITING_REPLIES
+    if is_at_its_end:
+        client.connection.finish()
+        await asyncio.sleep(0)
+    client.task.cancel()
+    done, _ = await asyncio.wait((client.task,), timeout=1)
+    assert done
+    await asyncio.sleep(0)
+    assert [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("subscription")] == []
+
+
 async def test_cancelled_connection_cancels_its_generation_and_ends_its_subscriptions() -> None:
     api = ScriptedSessions()
     client = await ready_client(api, socket_encoding())

@@ -328,6 +328,30 @@ async def test_image_appended_while_files_are_deleted_is_there_or_refused(
         await appending
 
 
+async def test_blob_put_again_while_files_are_deleted_is_there(
+    core: SessionCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blob = await core.sessions.put_media(IMAGE)
+    deleting, go_on = threading.Event(), threading.Event()
+    sweep = core.pool.sweep
+
+    def slow_sweep(named: set[str], among: set[str] | None) -> Swept:
+        deleting.set()
+        assert go_on.wait(10)
+        return sweep(named, among)
+
+    monkeypatch.setattr(core.pool, "sweep", slow_sweep)
+    collecting = asyncio.create_task(core.sessions.gc_media())
+    await asyncio.to_thread(deleting.wait, 10)
+    putting = asyncio.create_task(core.sessions.put_media(IMAGE))
+    # Either it waits for the sweep, or it has found the file.
+    await asyncio.wait((putting,), timeout=0.1)
+    go_on.set()
+    assert await collecting == (0, 1)
+    assert await putting == blob
+    assert core.pool.get(blob) == IMAGE
+
+
 async def test_purge_takes_images_along_that_nobody_else_shows(core: SessionCore) -> None:
     core.purger.add_eraser(core.sessions.media)
     first, second = await new_session(core), await new_session(core)

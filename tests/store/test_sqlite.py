@@ -26,6 +26,7 @@ from superfluid.store.interface import (
 )
 from superfluid.store.schema import STEPS
 from superfluid.store.sqlite import SqliteStore
+from superfluid.store.writer import Submission
 
 
 def event(event_id: int, body: bytes = b"body") -> StoredEvent:
@@ -471,6 +472,31 @@ def test_batch_that_raises_something_foreign_fails_alone_and_the_writer_lives(st
     bad = StoredEvent(3, 1, 2**70, b"beyond what SQLite counts")
     assert isinstance(commit(store, AddEvents(1, (bad,))), StoreUnavailableError)
     assert commit(store, AddEvents(1, (event(3),))) is None
+
+
+def test_commit_that_comes_while_the_store_closes_is_answered(store: SqliteStore) -> None:
+    """It was found open, and what it queued came behind the end."""
+    answered = threading.Event()
+    closing = threading.Thread(target=store.close, daemon=True)
+    queued = store._writer._queue
+
+    class Late:
+        """Whoever puts is held up by somebody who closes."""
+
+        def put(self, item: Submission | None) -> None:
+            if item is not None:
+                closing.start()
+                closing.join(0.2)
+            queued.put(item)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(queued, name)
+
+    store._writer._queue = Late()  # type: ignore[assignment]
+    store.commit([()], lambda _: answered.set())
+    closing.join(10)
+    assert not closing.is_alive()
+    assert answered.wait(10)
 
 
 def test_store_is_its_owners_only(path: Path) -> None:

@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from tests.fixtures.job_sink import RecordingSink, make_job
 
@@ -150,3 +151,14 @@ def test_fail_all_reaches_every_sink_though_one_raises() -> None:
     journal.fail_all(ShuttingDownError("down"))
     assert isinstance(sink.error, ShuttingDownError)
     assert len(journal) == 0
+
+
+def test_job_that_is_sent_again_tells_the_pin_of_now() -> None:
+    journal = JobJournal()
+    for job_id, session in ((1, 7), (2, 8)):
+        job = msgspec.structs.replace(make_job(job_id), session=session, pin_deadline_unix_ms=1000)
+        journal.add(job, RecordingSink())
+        journal.to_send(job_id)
+    journal.pin(7, 0)
+    journal.worker_lost()
+    assert [journal.to_send(job_id).pin_deadline_unix_ms for job_id in (1, 2)] == [0, 1000]

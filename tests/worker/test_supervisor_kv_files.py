@@ -5,6 +5,7 @@ import errno
 import json
 import logging
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -100,4 +101,23 @@ async def test_forget_whose_caller_went_away_leaves_no_trouble(
     asking.cancel()
     await supervisor.forget([8])
     assert caplog.records == []
+    await supervisor.stop()
+
+
+async def test_forget_ends_though_the_supervisor_itself_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody sees the worker die any more."""
+    supervisor = supervisor_with(tmp_path, {})
+    await supervisor.start()
+    pid = supervisor.worker_pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    asking = asyncio.ensure_future(supervisor.forget([7]))
+    await asyncio.sleep(0)
+
+    def broken(*_: object, **__: object) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(supervisor._watchdog, "check", broken)
+    await asyncio.wait_for(asking, 20)
+    assert supervisor.worker_pid is None
     await supervisor.stop()

@@ -99,6 +99,14 @@ class KvWrite:
     state: bytes | StateParts
 
 
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Something that a thread is to do. It posts what came of it; ``failure`` is posted if it raises."""
+
+    run: Callable[[], None]
+    failure: KvEvent
+
+
 class KvFiles:
     """The tick loop's side. ``post`` is called by the threads with what came of each request; no method here blocks,
     but for ``wait_opened`` and ``close``."""
@@ -123,8 +131,8 @@ class KvFiles:
         self._post = post
         self._clock = clock
         self._thread_seconds = thread_seconds
-        self._writes: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._reads: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._writes: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._reads: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._room = threading.Condition()
         self._waiting = 0
         self._waiting_bytes = 0
@@ -137,7 +145,9 @@ class KvFiles:
     @property
     def can_write(self) -> bool:
         """Whether a write would be taken now."""
-        is_paused = self._paused_until is not None and self._clock.monotonic() < self._paused_until
+        # Read once: the writing thread ends the pause.
+        until = self._paused_until
+        is_paused = until is not None and self._clock.monotonic() < until
         has_room = self._waiting < MAX_WAITING_WRITES and self._waiting_bytes < MAX_WAITING_BYTES
         return self._known_key is not None and has_room and not is_paused
 
@@ -152,7 +162,7 @@ class KvFiles:
 
     def start(self) -> None:
         """Begins with opening the directory."""
-        self._writes.put(self._open)
+        self._writes.put(_Task(self._open, KvOpened((), 0, is_usable=False)))
         self._writer.start()
         self._reader.start()
 
@@ -165,17 +175,19 @@ class KvFiles:
         with self._room:
             self._waiting += 1
             self._waiting_bytes += len(write.state)
-        self._writes.put(partial(self._write, write))
+        self._writes.put(_Task(partial(self._write, write), KvNotWritten(write.write_id, ())))
 
     def read(self, name: str, tokens: Tokens) -> None:
-        self._reads.put(partial(self._read, name, tokens))
+        failure = KvRead(name, None, is_damaged=False, seconds=0.0)
+        self._reads.put(_Task(partial(self._read, name, tokens), failure))
 
     def remove(self, names: Collection[str]) -> None:
-        self._writes.put(partial(self._remove, names))
+        self._writes.put(_Task(partial(self._remove, names), KvRemoved()))
 
     def erase(self, request_id: int, owners: Collection[int]) -> None:
         """Behind everything that waits to be written."""
-        self._writes.put(partial(self._erase, request_id, owners))
+        failure = KvErased(request_id, (), is_complete=False)
+        self._writes.put(_Task(partial(self._erase, request_id, owners), failure))
 
     def close(self, seconds: float) -> None:
         """Writes what waits, for at most so long."""
@@ -186,13 +198,17 @@ class KvFiles:
 
     # ---- on the threads
 
-    def _work(self, todo: "queue.SimpleQueue[Callable[[], None] | None]") -> None:
+    def _work(self, todo: "queue.SimpleQueue[_Task | None]") -> None:
         while (task := todo.get()) is not None:
-            try:
-                task()
-            except Exception:
-                # Supervision point: a bug here costs warmth, and no reply.
-                _logger.exception("a KV file was not handled")
+            self._carry_out(task)
+
+    def _carry_out(self, task: _Task) -> None:
+        try:
+            task.run()
+        except Exception:
+            # Supervision point: a bug here costs warmth, and no reply. Nobody may wait for an answer for ever.
+            _logger.exception("a KV file was not handled")
+            self._post(task.failure)
 
     def _open(self) -> None:
         files: list[FoundFile] = []

@@ -60,12 +60,18 @@ class Connection:
     async def run(self) -> None:
         """Returns when there is nothing more to answer; subscriptions have ended then, and so has ``outbox``.
 
-        Being cancelled cancels the generation in hand.
+        Being cancelled cancels the generation in hand, and drops what the client has left unread.
         """
         try:
             while (payload := await self.inbox.take()) is not None:
                 if not await self._serve(payload) or self._is_ending:
                     break
+            self.inbox.close()
+            await self._subscriptions.detach_all()
+        except asyncio.CancelledError:
+            # Subscriptions wait for room in it, and their end is waited for.
+            self.outbox.close()
+            raise
         finally:
             self.inbox.close()
             await self._subscriptions.detach_all()

@@ -28,7 +28,7 @@ from superfluid.sessions.erasing import PurgedSession
 from superfluid.sessions.log import SessionLog
 from superfluid.sessions.rules import require_idle, require_message_role
 from superfluid.sessions.writing import SessionWriter
-from superfluid.store.media import MediaPool, Swept, is_blob_name
+from superfluid.store.media import MediaPool, Swept, blob_name, is_blob_name
 
 _T = TypeVar("_T")
 _NEEDLE: Final = b'"blob"'
@@ -63,9 +63,10 @@ class SessionMedia:
 
     async def put(self, content: bytes) -> str:
         """Stores a blob; its name. Whatever it is: only who shows it to a model must know."""
-        blob = await self._in_thread(lambda: self._pool.put(content))
-        self._touch(blob)
-        return blob
+        blob = await self._in_thread(lambda: blob_name(content))
+        # A sweep that deletes at this moment may delete this one, which the pool would find there and leave alone.
+        async with self._hold(blob):
+            return await self._in_thread(lambda: self._pool.put(content, blob))
 
     async def append_image(self, session: int, role: int, blob: str, pre_text: str, post_text: str) -> Event:
         """A turn of ``role`` that shows the image between two texts."""
@@ -159,7 +160,7 @@ class SessionMedia:
 
     @asynccontextmanager
     async def _hold(self, blob: str) -> AsyncIterator[None]:
-        """Keeps a sweep from deleting it until the record that names it is durable."""
+        """Keeps a sweep from deleting it until it is stored, or the record that names it is durable."""
         async with self._deleting:
             self._held[blob] += 1
         try:

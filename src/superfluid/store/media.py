@@ -29,6 +29,11 @@ def is_blob_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
+def blob_name(content: bytes) -> str:
+    """What a file of the pool with this content is called."""
+    return hashlib.sha256(content).hexdigest()
+
+
 class MediaPool:
     """One pool. Thread-safe; no two pools have the same directory."""
 
@@ -44,12 +49,12 @@ class MediaPool:
                 if name.startswith(_TEMPORARY):
                     self._discard(name)
 
-    def put(self, content: bytes) -> str:
-        """Stores ``content``, durably, and returns its name. Storing it again changes nothing.
+    def put(self, content: bytes, blob: str | None = None) -> str:
+        """Stores ``content``, durably, and returns its name, which may be given. Storing it again changes nothing.
 
         Raises StoreUnavailableError if it cannot be written; then nothing of it is left.
         """
-        blob = hashlib.sha256(content).hexdigest()
+        blob = blob or blob_name(content)
         if self._has(blob, content):
             return blob
         temporary = f"{_TEMPORARY}{secrets.token_hex(8)}"
@@ -76,7 +81,7 @@ class MediaPool:
             return None
         except OSError as error:
             raise StoreUnavailableError(f"the media pool cannot be read: {error.strerror}") from error
-        if hashlib.sha256(content).hexdigest() != blob:
+        if blob_name(content) != blob:
             raise StoreUnavailableError(f"the blob {blob} is damaged in the media pool: put it there again")
         return content
 

@@ -84,6 +84,7 @@ class StoreWriter:
         self._commits = self._batches = self._events = self._failed = 0
         self._last_commit_seconds = 0.0
         self._is_closed = False
+        self._closing = threading.Lock()
         self._page_bytes = int(connection.execute("PRAGMA page_size").get)
         # What a session's next event is, so that a tick's records need not ask.
         self._next_events: dict[int, int] = {}
@@ -95,10 +96,13 @@ class StoreWriter:
 
     def submit(self, batches: tuple[Batch, ...], done: CommitCallback) -> None:
         """Refuses at once, in the caller's thread, when the store is closed."""
-        if self._is_closed:
+        with self._closing:
+            # Together: what is queued behind the end would never be answered.
+            is_closed = self._is_closed
+            if not is_closed:
+                self._queue.put((batches, done))
+        if is_closed:
             done([StoreUnavailableError("the session store is closed")] * len(batches))
-        else:
-            self._queue.put((batches, done))
 
     def statistics(self, sessions_total: int) -> StoreStatistics:
         file_bytes = self._measure_files()
@@ -116,13 +120,10 @@ class StoreWriter:
 
     def close(self, last_session: int) -> None:
         """Commits what waits and closes the connection. Blocks."""
-        self._is_closed = True
-        self._queue.put(None)
+        with self._closing:
+            self._is_closed = True
+            self._queue.put(None)
         self._thread.join()
-        while not self._queue.empty():
-            # Came in while the store closed.
-            if (late := self._queue.get()) is not None:
-                self.submit(*late)
         try:
             self._connection.execute(_REMEMBER_LAST, (last_session,))
         except apsw.Error:

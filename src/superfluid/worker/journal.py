@@ -86,6 +86,12 @@ class JobJournal:
         assert job.job_id not in self._entries, f"job {job.job_id} was submitted twice"
         self._entries[job.job_id] = _Entry(job, sink)
 
+    def pin(self, session: int, deadline_unix_ms: int) -> None:
+        """From here on jobs of the session tell a worker this deadline."""
+        for entry in self._entries.values():
+            if entry.job.session == session:
+                entry.job = msgspec.structs.replace(entry.job, pin_deadline_unix_ms=deadline_unix_ms)
+
     def mark_cancelled(self, job_id: int) -> None:
         self._entries[job_id].is_cancelled = True
 

@@ -82,6 +82,12 @@ class WorkerLink:
         if self._process is not None:
             self._process.kill(fault)
 
+    def abandon(self) -> None:
+        """Nobody looks after the worker any more: it ends, if there is one, and is asked for nothing."""
+        self.kill("was left alone")
+        self._process = None
+        self._is_serving = False
+
     async def run(self, load: Callable[[], Load]) -> SuperfluidError:
         """From spawning to the end of one worker, whose first message is ``load``'s; says why it ended.
 

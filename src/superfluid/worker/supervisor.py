@@ -196,7 +196,8 @@ class WorkerSupervisor:
         self._link.send_early(SetLogFilter(directive))
 
     def pin(self, session: int, deadline_unix_ms: int) -> None:
-        """For this worker. A later one has nothing that could be held, until the session's next job tells it again."""
+        """For this worker. A later one has nothing that could be held, until a job of the session tells it again."""
+        self._jobs.pin(session, deadline_unix_ms)
         self._link.send(SetPin(session, deadline_unix_ms))
 
     def set_background_rate(self, divisor: int) -> None:
@@ -280,6 +281,8 @@ class WorkerSupervisor:
             self._jobs.fail_all(_failed_error())
             self._settle_first_ready(WorkerFailedError(f"The worker's supervisor failed: {error}"))
         finally:
+            self._link.abandon()
+            self._worker_gone()
             self._jobs.fail_all(ShuttingDownError("The server is shutting down."))
             self._note_if_empty()
             self._settle_first_ready(ShuttingDownError("The server is shutting down."))
@@ -320,13 +323,17 @@ class WorkerSupervisor:
         except WorkerFailedError as not_started:
             return not_started
         self._totals.worker_lost()
-        self.adapters.worker_lost()
-        self._sizings.fail_all(WorkerFailedError("The model's process ended while it looked at the image."))
         self._parked.worker_lost()
-        self._erasures.worker_lost()
+        self._worker_gone()
         self._jobs.worker_lost()
         self._note_if_empty()
         return self._load_error or error
+
+    def _worker_gone(self) -> None:
+        """Whoever waits for an answer of it is told. Idempotent."""
+        self.adapters.worker_lost()
+        self._sizings.fail_all(WorkerFailedError("The model's process ended while it looked at the image."))
+        self._erasures.worker_lost()
 
     def _pulse(self) -> Pulse:
         if self.adapters.is_loading:
