@@ -42,11 +42,18 @@ def test_depth_doubles_with_right_drafts_and_falls_to_what_was_right() -> None:
     guesser = Guesser(4, YieldFloor(_RULES))
     depths = []
     for proposed, accepted in [(4, 4), (8, 8), (15, 15), (15, 6), (6, 0), (1, 1)]:
-        guesser.observe(proposed, accepted, is_adaptive=True)
+        guesser.observe(proposed, accepted, is_adaptive=True, can_fall=True)
         depths.append(guesser.depth)
     assert depths == [8, MAX_DRAFT_TOKENS, MAX_DRAFT_TOKENS, 6, 1, 2]
-    guesser.observe(2, 2, is_adaptive=False)
+    guesser.observe(2, 2, is_adaptive=False, can_fall=True)
     assert guesser.depth == 2
+
+
+def test_depth_of_drafts_that_are_cut_elsewhere_does_not_fall() -> None:
+    guesser = Guesser(4, YieldFloor(_RULES))
+    guesser.observe(4, 4, is_adaptive=True, can_fall=False)
+    guesser.observe(8, 0, is_adaptive=True, can_fall=False)
+    assert guesser.depth == 8
 
 
 class Machine:
@@ -233,6 +240,15 @@ def test_gate_that_passed_begins_with_a_short_rest_again() -> None:
     while machine.gate.is_open:
         machine.step(4, 0)
     assert _resting_steps(machine) == 8
+
+
+def test_gate_rest_is_over_when_a_copy_was_guessed_from_meanwhile() -> None:
+    machine = Machine().prepare()
+    while machine.gate.is_open:
+        machine.step(4, 0)
+    machine.run(3, 0, 0)
+    machine.gate.observe(15, 16, machine.plain_seconds * 7)
+    assert machine.gate.is_open
 
 
 def test_gate_waits_with_its_judgement_until_enough_was_guessed() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,10 @@ from superfluid.domain.reply import Finish
 from superfluid.domain.request import QosClass
 from superfluid.domain.scheduling import SchedulingRules
 from superfluid.domain.speculation import SpeculationRules
-from superfluid.scheduling.plan import StepPlan
+from superfluid.scheduling.plan import DecodeLane, Drafted, Drawn, StepOutcome, StepPlan
+from superfluid.scheduling.sequence import Lane, Sequence
+from superfluid.scheduling.speculation import Speculation
+from superfluid.scheduling.statistics import SchedulerCounters
 
 _LOOKUP = SpeculationRules(strategy="prompt-lookup", has_gate=False)
 _FIXED = msgspec.structs.replace(_LOOKUP, is_adaptive=False)
@@ -52,18 +56,22 @@ def test_fixed_drafts_are_as_deep_as_asked_for(depth: int) -> None:
 
 def test_adaptive_drafts_deepen_while_they_are_right() -> None:
     shadow = _shadow(_LOOKUP)
-    job = shadow.submit(make_job(_TEXT * 2, max_tokens=100))
+    job = shadow.submit(make_job(_TEXT * 2, max_tokens=200))
     shadow.run()
-    assert shadow.reply(job) == (_TEXT * 3)[:100]
-    assert _drafts(shadow)[:4] == [4, 8, 15, 15]
+    assert shadow.reply(job) == (_TEXT * 5)[:200]
+    drafts = _drafts(shadow)[:12]
+    assert (drafts[0], drafts[-1]) == (4, 15)
+    assert drafts == sorted(drafts)
 
 
-def test_adaptive_drafts_are_shorter_than_their_match() -> None:
+def test_adaptive_drafts_begin_when_a_match_has_grown() -> None:
     """The prompt ends with 2 tokens of its beginning, and the reply goes on as the beginning does."""
-    shadow = _shadow(msgspec.structs.replace(_LOOKUP, draft_tokens=15))
+    shadow = _shadow(_LOOKUP)
     shadow.submit(make_job([*_TEXT, *_TEXT[:2]], max_tokens=30))
     shadow.run()
-    assert _drafts(shadow) == [2, 5, 11, 7]
+    drafts = _drafts(shadow)
+    assert not any(drafts[:2])
+    assert all(drafts[6:-1])
 
 
 @pytest.mark.parametrize(
@@ -138,7 +146,7 @@ def test_lanes_with_and_without_drafts_share_a_step() -> None:
 def test_request_that_guesses_badly_stops() -> None:
     """Its text repeats two tokens that are followed by something else each time."""
     shadow = _shadow(
-        msgspec.structs.replace(_LOOKUP, yield_rounds=5),
+        msgspec.structs.replace(_FIXED, yield_rounds=5),
         lambda stream: (len(stream) % 3 or len(stream)) % 900,
     )
     shadow.submit(make_job(_TEXT, max_tokens=200))
@@ -148,7 +156,7 @@ def test_request_that_guesses_badly_stops() -> None:
 
 
 def test_gate_measures_plain_steps_first_and_closes_where_drafts_cost_too_much() -> None:
-    rules = SpeculationRules(strategy="prompt-lookup", reprobe_steps=20)
+    rules = SpeculationRules(strategy="prompt-lookup", reprobe_steps=20, is_adaptive=False)
     shadow = _shadow(rules)
     shadow.draft_token_seconds = 2 * DECODE_SECONDS_PER_LANE
     shadow.submit(make_job(_TEXT * 2, max_tokens=100))
@@ -161,7 +169,7 @@ def test_gate_measures_plain_steps_first_and_closes_where_drafts_cost_too_much()
 
 
 def test_gate_stays_open_where_drafts_are_cheap() -> None:
-    shadow = _shadow(SpeculationRules(strategy="prompt-lookup"))
+    shadow = _shadow(SpeculationRules(strategy="prompt-lookup", is_adaptive=False, draft_tokens=15))
     shadow.draft_token_seconds = 0.1 * DECODE_SECONDS_PER_LANE
     shadow.submit(make_job(_TEXT * 2, max_tokens=200))
     shadow.run()
@@ -170,9 +178,35 @@ def test_gate_stays_open_where_drafts_are_cheap() -> None:
     assert len(_drafts(shadow)) < 25
 
 
+@pytest.mark.parametrize(("copied", "is_guessing"), [(20, True), (6, False)])
+def test_rest_of_the_gate_ends_with_a_long_copy_only(copied: int, is_guessing: bool) -> None:
+    """Another request's drafts were all wrong, and the gate rests for a thousand steps."""
+    lane = Lane(0)
+    rules = SpeculationRules(strategy="prompt-lookup", reprobe_steps=1000)
+    speculation = Speculation(rules, [lane], SchedulerCounters(), can_truncate=True, window_tokens=500)
+
+    def place(tokens: list[int]) -> DecodeLane:
+        job = make_job(tokens, max_tokens=100)
+        lane.place(Sequence(job, np.array(tokens, np.int32), order=0, window_tokens=500, is_replayed=False), 0, 1)
+        lane.length = len(tokens) - 1
+        assert lane.decode is not None
+        return lane.decode
+
+    other = place(text(2, 50))
+    for drafted in (0, 0, 0, 4, 4):
+        outcome = StepOutcome(
+            drawn=(Drawn(other.job_id, 1, False),),
+            decode_seconds=0.01 * (1 + 0.4 * drafted),
+            drafted=(Drafted(other.job_id, drafted, 0),) if drafted else (),
+        )
+        speculation.completed(StepPlan(decodes=(other,)), outcome)
+    (row,) = speculation.with_drafts((place([*_TEXT, *_TEXT[:copied]]),))
+    assert bool(row.draft) == is_guessing
+
+
 def test_gate_is_for_each_count_of_lanes() -> None:
     """One lane has learned that drafts are dear; two lanes do not know yet."""
-    shadow = _shadow(SpeculationRules(strategy="prompt-lookup", reprobe_steps=500))
+    shadow = _shadow(SpeculationRules(strategy="prompt-lookup", reprobe_steps=500, is_adaptive=False))
     shadow.draft_token_seconds = 2 * DECODE_SECONDS_PER_LANE
     shadow.submit(make_job(_TEXT * 2, max_tokens=300))
     for _ in range(30):

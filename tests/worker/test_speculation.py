@@ -18,7 +18,8 @@ from superfluid.errors import UsageError
 from superfluid.worker.draft_model import DraftModel
 from superfluid.worker.speculation import open_draft_model, settled_facts, settled_rules
 
-_LOOKUP = SpeculationRules(strategy="prompt-lookup", has_gate=False, min_yield=0)
+_LOOKUP = SpeculationRules(strategy="prompt-lookup", has_gate=False, min_yield=0, is_adaptive=False)
+_ADAPTIVE = msgspec.structs.replace(_LOOKUP, is_adaptive=True)
 _DRAFTING = msgspec.structs.replace(_LOOKUP, strategy="draft-model")
 _CHAT = encode_with_markers("<|im_start|>user\nSay it again.<|im_end|>\n<|im_start|>assistant\n")
 _SAYING = FakeScript(replies=(ScriptedReply(text="one two three, " * 20),))
@@ -33,7 +34,7 @@ def _job(**options: object) -> Job:
     return make_job(list(_CHAT), **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("rules", [_LOOKUP, _DRAFTING], ids=["lookup", "model"])
+@pytest.mark.parametrize("rules", [_LOOKUP, _ADAPTIVE, _DRAFTING], ids=["lookup", "adaptive", "model"])
 def test_greedy_reply_is_that_of_plain_decoding_in_fewer_steps(rules: SpeculationRules) -> None:
     loop = _loop(rules, _SAYING, _SAYING)
     job = _job(max_tokens=500)

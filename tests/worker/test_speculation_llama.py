@@ -13,7 +13,7 @@ from superfluid.engine.llama import LlamaEngine, LlamaOptions
 from superfluid.engine.llama_draft import open_draft
 from superfluid.worker.draft_model import DraftModel
 
-_LOOKUP = SpeculationRules(strategy="prompt-lookup", has_gate=False, min_yield=0)
+_LOOKUP = SpeculationRules(strategy="prompt-lookup", has_gate=False, min_yield=0, is_adaptive=False)
 _DRAFTING = SpeculationRules(strategy="draft-model", has_gate=False, min_yield=0)
 _OPTIONS = LlamaOptions(lanes=3, window_tokens=512, threads=1, flash_attention="off")
 

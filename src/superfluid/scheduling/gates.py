@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from superfluid.domain.speculation import MAX_DRAFT_TOKENS, SpeculationRules
+from superfluid.scheduling.copying import Copying
 from superfluid.scheduling.step_costs import ENOUGH_PLAIN_SAMPLES, StepCosts
 
 FAILURES_TO_END: Final = 2
@@ -42,16 +43,19 @@ class YieldFloor:
 
 @dataclass(slots=True)
 class Guesser:
-    """What is known of one job's drafts: how deep the next may be, and whether there may be one."""
+    """One job's: how deep its next draft may be, whether there may be one, and what its stream repeats."""
 
     depth: int
     floor: YieldFloor
+    copying: Copying = field(default_factory=Copying)
 
-    def observe(self, proposed: int, accepted: int, *, is_adaptive: bool) -> None:
-        """Of one draft."""
+    def observe(self, proposed: int, accepted: int, *, is_adaptive: bool, can_fall: bool) -> None:
+        """Of one draft. Its depth falls only where nothing else (``Copying``) says how deep it is to be."""
         self.floor.observe(accepted)
-        if is_adaptive:
-            self.depth = min(MAX_DRAFT_TOKENS, 2 * self.depth) if accepted >= proposed else max(1, accepted)
+        if is_adaptive and accepted >= proposed:
+            self.depth = min(MAX_DRAFT_TOKENS, 2 * self.depth)
+        elif is_adaptive and can_fall:
+            self.depth = max(1, accepted)
 
 
 class _Step(NamedTuple):
@@ -85,8 +89,12 @@ class ThroughputGate:
     @property
     def is_open(self) -> bool:
         """Whether the next step may have drafts."""
-        is_measuring = self._checking_steps > 0 or not self.costs.has_plain or self.costs.is_refresh_due
-        return self._resting_steps == 0 and not is_measuring
+        return self._resting_steps == 0 and not self.is_measuring
+
+    @property
+    def is_measuring(self) -> bool:
+        """Whether the next step must be a plain one, to know what that takes."""
+        return self._checking_steps > 0 or not self.costs.has_plain or self.costs.is_refresh_due
 
     def observe_plain(self, seconds: float) -> None:
         """A step without drafts."""
@@ -98,7 +106,8 @@ class ThroughputGate:
                 self.costs.compare_anew(len(self._judged))
 
     def observe(self, tokens: int, drawn: float, seconds: float) -> None:
-        """A step with ``tokens`` guessed tokens drew ``drawn`` a lane."""
+        """A step with ``tokens`` guessed tokens drew ``drawn`` a lane. If the gate was resting, that is over."""
+        self._resting_steps = 0
         self.costs.observe(tokens, seconds)
         self._unbooked.append(_Step(tokens, drawn))
         self._unjudged_tokens += tokens

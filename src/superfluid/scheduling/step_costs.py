@@ -14,6 +14,8 @@ ENOUGH_PLAIN_SAMPLES: Final = 3
 """From here on one of them may be wrong."""
 DRAFTED_SAMPLES: Final = 24
 ENOUGH_DRAFTED_SAMPLES: Final = 3
+ASSUMED_EXTRA: Final = 0.6
+"""What a guessed token adds, in plain steps: with llama.cpp on two cores 0.4 to 0.8, less the more there are."""
 REFRESH_STEPS: Final = 16
 """After so many steps with drafts in a row a plain one is due: in a copy a hundredth of the time."""
 STALE_STEPS: Final = 12
@@ -94,10 +96,24 @@ class StepCosts:
 
         Steps of about that many tokens count, since each adds less the more there are; all where those are too few.
         """
-        alike = [sample.extra for sample in self._drafted if sample.tokens.bit_length() == tokens.bit_length()]
+        alike = self._extras(tokens.bit_length())
         if len(alike) < ENOUGH_DRAFTED_SAMPLES:
             alike = [sample.extra for sample in self._drafted]
         return max(0.0, 1 + tokens * _undisturbed(alike)) if alike else 1.0
+
+    def expected(self, tokens: int) -> float:
+        """What such a step will cost, for choosing how many tokens to guess. A size that was hardly tried is taken
+        for rather too cheap, or it never would be; but a token for at least half of what it costs among fewer."""
+        size = tokens.bit_length()
+        alike = self._extras(size)
+        if len(alike) >= ENOUGH_DRAFTED_SAMPLES:
+            return 1 + tokens * max(0.0, _undisturbed(alike))
+        smaller = [_undisturbed(extras) for extras in map(self._extras, range(1, size)) if len(extras) > 1]
+        return 1 + tokens * max([min([ASSUMED_EXTRA, *alike]), *[extra / 2 for extra in smaller]])
+
+    def _extras(self, size: int) -> list[float]:
+        """What each token added in steps whose count of guessed tokens has ``size`` binary digits."""
+        return [sample.extra for sample in self._drafted if sample.tokens.bit_length() == size]
 
 
 def _undisturbed(values: list[float]) -> float:
