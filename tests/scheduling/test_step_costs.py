@@ -30,7 +30,7 @@ def test_cost_is_learned_for_each_size() -> None:
     for _ in range(3):
         costs.observe(1, 0.019)
         costs.observe(15, 0.07)
-    assert (costs.cost(1), costs.cost(15)) == (pytest.approx(1.9), pytest.approx(7.0))
+    assert [costs.cost(1), costs.cost(15)] == pytest.approx([1.9, 7.0])
 
 
 def test_expected_cost_of_a_size_seen_too_seldom_is_not_above_the_assumed() -> None:
