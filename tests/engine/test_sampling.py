@@ -129,6 +129,19 @@ def test_draw_greedy_of_equal_logits_the_lowest_id_wins() -> None:
     assert Sampler(4).draw(row, SamplingParams(temperature=0), 0).token == 1
 
 
+@given(
+    row=st.lists(st.floats(-5, 5, width=32), min_size=3, max_size=8),
+    bias=st.dictionaries(st.integers(0, 2), st.sampled_from([-np.inf, -1.0, 0.0, 2.0])),
+)
+def test_draw_greedy_with_a_bias_is_the_argmax_of_what_it_leaves(row: list[float], bias: dict[int, float]) -> None:
+    logits = np.array(row, np.float32)
+    before = logits.copy()
+    adjusted = _naive_adjusted(logits, SamplingParams(logit_bias=bias), [], frozenset())
+    drawn = Sampler(len(row)).draw(logits, SamplingParams(temperature=0, logit_bias=bias), 0)
+    assert drawn.token == adjusted.argmax()
+    assert (logits == before).all()
+
+
 def test_draw_same_seed_and_position_gives_the_same_token_whatever_was_drawn_between() -> None:
     row = np.random.default_rng(1).normal(0, 1, 500).astype(np.float32)
     sampler, params = Sampler(500), SamplingParams(seed=42)

@@ -77,6 +77,10 @@ class Sampler:
         is allowed. ``top_n`` asks for scores with that many alternatives. Raises EngineFaultError if no logit is
         finite, or one of them is NaN or +inf.
         """
+        if params.temperature <= 0 and top_n is None and mask is None:
+            greatest = _greatest_of_lowered(logits, params)
+            if greatest is not None:
+                return Draw(greatest)
         logits = self._adjust(logits, params, recent, mask)
         best = int(logits.argmax())
         peak = float(logits[best])
@@ -145,6 +149,15 @@ class Sampler:
         return Scores(
             float(logits[token]) - normalizer, top.tolist(), [float(logit) - normalizer for logit in logits[top]]
         )
+
+
+def _greatest_of_lowered(logits: Logits, params: SamplingParams) -> int | None:
+    """The argmax, if biases lower other tokens only: then no copy is needed. ``None`` if that cannot be said."""
+    is_penalizing = params.repeat_penalty != 1.0 or params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
+    if is_penalizing or not params.logit_bias or any(bias > 0 for bias in params.logit_bias.values()):
+        return None
+    best = int(logits.argmax())
+    return best if best not in params.logit_bias and np.isfinite(logits[best]) else None
 
 
 def leading_tokens(logits: Logits, count: int) -> _Ids:
