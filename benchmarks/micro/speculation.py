@@ -23,10 +23,12 @@ from superfluid.domain.job import Job
 from superfluid.domain.request import SamplingParams
 from superfluid.domain.speculation import NO_SPECULATION, SpeculationRules
 from superfluid.engine.interface import Row, StepResult
+from superfluid.engine.lane_state import State
 from superfluid.engine.llama import LlamaEngine, LlamaOptions
 from superfluid.worker.inbox import Inbox
 from superfluid.worker.loop import TickLoop
-from superfluid.worker.protocol import EngineSettings, FromWorker, Submit, Tick
+from superfluid.worker.protocol import FromWorker, Submit, Tick
+from superfluid.worker.settings import EngineSettings
 
 LINES: Final = 300
 BOUND_SIZES: Final = (1, 4, 8, 12, 16)
@@ -44,7 +46,7 @@ class DictatedEngine(LlamaEngine):
 
     dictation: Sequence[int] = ()
     _prompt: Sequence[int] = ()
-    _state = b""
+    _state: State = b""
 
     def prepare(self, prompt: Sequence[int]) -> None:
         """Computes the prompt but for its last two tokens."""
