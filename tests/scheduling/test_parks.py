@@ -291,6 +291,6 @@ def test_lane_belongs_to_the_session_of_its_last_job() -> None:
     for session in (11, 12):
         disk.shadow.submit(owned_job(text(1, 500), session))
         disk.shadow.run()
-    (lane,) = disk.parks.unparked_lanes()
+    (lane,) = disk.parks.unsettled_lanes()
     assert (lane.owner, lane.park) == (12, ParkKind.SESSION)
     assert disk.parks.free_lanes_of({11}) == []

@@ -68,9 +68,9 @@ class Parks:
     def lane(self, index: int) -> Lane:
         return self._lanes[index]
 
-    def unparked_lanes(self) -> list[Lane]:
-        """Free lanes with something that a job has left and that was not written, nor judged unworthy, since."""
-        return [lane for lane in self._lanes if lane.sequence is None and not lane.is_parked]
+    def unsettled_lanes(self) -> list[Lane]:
+        """Free lanes with something that a job has left and that was not saved, nor judged unworthy, since."""
+        return [lane for lane in self._lanes if lane.sequence is None and not lane.is_settled]
 
     def is_worth_parking(self, left: Parkable, *, is_busy: bool) -> bool:
         """Whether a file of it is worth its price, which is higher while others need the engine."""

@@ -108,7 +108,21 @@ class SeedChooser:
 
     def is_worth_saving(self, lane: Lane, keep: int) -> bool:
         """Whether what ``lane`` loses when it is cut to ``keep`` tokens must go to host memory first."""
-        return self._is_loss_worth_saving(lane, self._lost_tokens(lane, keep))
+        return self._is_loss_worth_saving(lane, self.lost_tokens(lane, keep))
+
+    def lost_tokens(self, lane: Lane, keep: int) -> int:
+        """Tokens beyond ``keep`` that no other lane and no host entry would still hold."""
+        held = lane.held
+        kept = lane.length
+        if lane.length - keep >= MIN_MATCH_TOKENS:
+            kept = max(keep, self._index.covered_tokens(held, lane.adapter))
+        if self._rules.can_truncate:
+            for other in self._lanes:
+                if kept >= lane.length:
+                    return 0
+                if other is not lane and other.length > kept and other.adapter == lane.adapter:
+                    kept = max(kept, common_prefix(other.held, held))
+        return max(0, lane.length - kept)
 
     def can_last(self, tokens: int) -> bool:
         """Whether an entry of ``tokens`` may stay in host memory."""
@@ -162,7 +176,7 @@ class SeedChooser:
 
     def _taking_seconds(self, lane: Lane, keep: int, free: list[Lane], expected_tokens: int) -> float:
         """What it costs to use ``lane``: losing or saving what it holds beyond ``keep``, and gaps between lane ids."""
-        lost = self._lost_tokens(lane, keep)
+        lost = self.lost_tokens(lane, keep)
         if self._is_loss_worth_saving(lane, lost):
             loss = self._save_seconds(lane.length) + self._restore_seconds(lane.length)
         else:
@@ -171,20 +185,6 @@ class SeedChooser:
         fewest = min(count_runs(busy | {other.index}) for other in free)
         gaps = count_runs(busy | {lane.index}) - fewest
         return loss + gaps * expected_tokens * self._rates.gap_seconds(len(busy) + 1)
-
-    def _lost_tokens(self, lane: Lane, keep: int) -> int:
-        """Tokens beyond ``keep`` that no other lane and no host entry would still hold."""
-        held = lane.held
-        kept = lane.length
-        if lane.length - keep >= MIN_MATCH_TOKENS:
-            kept = max(keep, self._index.covered_tokens(held, lane.adapter))
-        if self._rules.can_truncate:
-            for other in self._lanes:
-                if kept >= lane.length:
-                    return 0
-                if other is not lane and other.length > kept and other.adapter == lane.adapter:
-                    kept = max(kept, common_prefix(other.held, held))
-        return max(0, lane.length - kept)
 
     def _is_loss_worth_saving(self, lane: Lane, lost: int) -> bool:
         is_pinned = lost > 0 and lane.index in self.pinned_lanes()

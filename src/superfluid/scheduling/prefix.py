@@ -4,7 +4,7 @@ It holds token ids and sizes. The state blobs are the executor's, under the same
 """
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -26,7 +26,7 @@ class HostEntry:
     """A lane's state in host memory. ``size_bytes`` is 0 until the executor has reported it. A transient entry hands a
     prefix from lane to lane where nothing may stay in host memory; it lives for one plan, or as long as a queued job
     holds it. ``owner`` is the session whose tokens they are; ``uses`` counts the jobs that began with it.
-    ``adapter`` is the one they were computed with."""
+    ``adapter`` is the one they were computed with. ``is_copy``: it was made while its lane was free."""
 
     entry_id: int
     tokens: Tokens
@@ -39,6 +39,7 @@ class HostEntry:
     checkpoint: CheckpointKind | None = None
     adapter: int = 0
     is_from_disk: bool = False
+    is_copy: bool = False
 
     @property
     def length(self) -> int:
@@ -62,6 +63,8 @@ class PrefixIndex:
         self._trees: dict[int, TokenTree] = {}
         self.protected: frozenset[int] = frozenset()
         """Entries that pins hold: the last to go."""
+        self.is_resident: Callable[[HostEntry], bool] = lambda _: False
+        """Whether a lane holds the same as an entry, which then is the first to go."""
 
     def __iter__(self) -> Iterator[HostEntry]:
         return iter(self._entries.values())
@@ -115,6 +118,15 @@ class PrefixIndex:
         dropped: list[int] = []
         for entry in earlier:
             if entry.checkpoint is CheckpointKind.INPUT and not self._is_kept(entry):
+                self._drop(entry.entry_id, dropped)
+        return dropped
+
+    def drop_copies(self, tokens: Tokens, adapter: int = 0) -> list[int]:
+        """Removes those of earlier turns of the conversation ``tokens``; returns their ids."""
+        passed, _, _ = self._walk(tokens, adapter)
+        dropped: list[int] = []
+        for entry in [self._entries[key] for key in passed]:
+            if entry.is_copy and not self._is_kept(entry):
                 self._drop(entry.entry_id, dropped)
         return dropped
 
@@ -195,13 +207,13 @@ class PrefixIndex:
         return sum(entry.size_bytes for entry in entries if entry.entry_id not in self.protected)
 
     def evict(self, size_bytes: int, *, spares_protected: bool) -> list[int]:
-        """Removes entries until no more than ``size_bytes`` are left: those that one job at most has begun with, then
-        the shared ones, then (unless spared) those that pins hold; of each the least recently used first. Returns their
-        ids. Entries that a queued job holds stay."""
+        """Removes entries until no more than ``size_bytes`` are left: those that a lane holds as well, then those that
+        one job at most has begun with, then the shared ones, then (unless spared) those that pins hold; of each the
+        least recently used first. Returns their ids. Entries that a queued job holds stay."""
         dropped: list[int] = []
         entries = sorted(
             (entry for entry in self._entries.values() if not entry.holders and not entry.is_transient),
-            key=lambda entry: (entry.entry_id in self.protected, entry.uses > 1, *self._rank(entry)),
+            key=lambda entry: (*self._rank(entry)[:2], entry.uses > 1, *self._rank(entry)[2:]),
         )
         for entry in entries:
             if self._size_bytes <= size_bytes or (spares_protected and entry.entry_id in self.protected):
@@ -236,9 +248,10 @@ class PrefixIndex:
     def _is_kept(self, entry: HostEntry) -> bool:
         return entry.holders > 0 or entry.entry_id in self.protected
 
-    def _rank(self, entry: HostEntry) -> tuple[bool, int, int]:
+    def _rank(self, entry: HostEntry) -> tuple[bool, bool, int, int]:
         """What goes first has the least."""
-        return entry.entry_id in self.protected, entry.last_used_tick, entry.entry_id
+        is_protected = entry.entry_id in self.protected
+        return is_protected, not self.is_resident(entry), entry.last_used_tick, entry.entry_id
 
     def _made_redundant_by(self, fresh: HostEntry) -> list[int]:
         passed, _, reaching = self._walk(fresh.tokens, fresh.adapter)

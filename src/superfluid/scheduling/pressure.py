@@ -55,6 +55,11 @@ class Pressure:
     def used_bytes(self) -> int:
         return self._index.size_bytes + self._running_bytes
 
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether host memory can take so much, within its bound and under the low mark."""
+        is_within = self._index.size_bytes + size_bytes <= self._host_bytes
+        return is_within and (self.used_bytes + size_bytes) * 100 <= self.total_bytes * self._rules.pressure_low_percent
+
     def signal(self, level: PressureLevel) -> None:
         """The operating system's word, to be acted on in the next plan."""
         self._counters.os_pressure_events_total += level > PressureLevel.NONE

@@ -16,6 +16,7 @@ from superfluid.domain.speculation import NO_SPECULATION, SpeculationRules
 from superfluid.errors import ContextLengthExceededError, InvalidValueError, QueueFullError
 from superfluid.scheduling.admission import Admission
 from superfluid.scheduling.checkpoints import Checkpoints
+from superfluid.scheduling.copies import Copies
 from superfluid.scheduling.images import require_image_runs
 from superfluid.scheduling.parks import Parks
 from superfluid.scheduling.pins import Pins
@@ -89,6 +90,8 @@ class Scheduler:
             can_truncate=settings.can_truncate,
         )
         self._admission.must_wait = self.parks.must_wait
+        self.copies = Copies(self._lanes, self._index, chooser, self._rates, self._pressure, self._counters)
+        self._index.is_resident = self.copies.is_resident
         self._work = WorkChooser(
             self._lanes, self._rates, settings.rules, self._counters, can_cut_chunks=settings.can_truncate
         )
@@ -197,6 +200,7 @@ class Scheduler:
         ``now_unix`` is what the deadlines of pins are held against.
         """
         self._tick += 1
+        self.copies.tick = self._tick
         moves = self._admission.admit(self._tick, self._now)
         for preempted in moves.preemptions:
             del self._running[preempted.job_id]

@@ -157,8 +157,8 @@ class Lane:
     """One sequence id of the engine: ``length`` of ``tokens`` are in its KV, whoever left them there.
 
     ``sequence`` is the job that runs on it, ``None`` if it is free. ``placed_tick`` is when that job came. ``owner``
-    and ``park`` are those of the last job; ``is_parked`` says that what it left needs no file. ``adapter`` is the one
-    that the KV was computed with: it is of no use to jobs of another.
+    and ``park`` are those of the last job; ``is_settled`` says that what it left has been saved, or is not to be.
+    ``adapter`` is the one that the KV was computed with: it is of no use to jobs of another.
     """
 
     index: int
@@ -169,7 +169,7 @@ class Lane:
     decode: DecodeLane | None = None
     owner: int | None = None
     park: ParkKind = ParkKind.NONE
-    is_parked: bool = True
+    is_settled: bool = True
     adapter: int = 0
 
     @property
@@ -206,11 +206,11 @@ class Lane:
         """The job leaves; its KV stays."""
         if self.sequence is not None:
             self.sequence.lane_index = -1
-            self.is_parked = self.park is ParkKind.NONE
+            self.is_settled = self.length == 0
         self.sequence = None
         self.decode = None
 
     def empty(self) -> None:
         """The KV is gone."""
         self.length = 0
-        self.is_parked = True
+        self.is_settled = True

@@ -172,6 +172,8 @@ class Executor:
             self._save(save, execution)
         for drop in plan.drops:
             self._host.drop(drop.entry_id)
+        if plan.eviction_look is not None:
+            self._engine.drop_spare_memory()
         saved = self._clock.monotonic()
         for place in plan.placements:
             self._draws[place.job_id] = _draws(self._scheduler.sequence(place.job_id).job, self._ends)

@@ -117,6 +117,7 @@ class TickLoop:
             kv_files,
             kept_kinds(settings.kv_files),
             self._scheduler.parks,
+            self._scheduler.copies,
             self._executor,
             send,
             clock=clock,
@@ -174,7 +175,7 @@ class TickLoop:
         return min((seconds for seconds in times if seconds is not None), default=None)
 
     def park_one(self) -> bool:
-        """Between two ticks: has one lane written, if its time has come and no message waits."""
+        """Between two ticks: has one lane saved, if its time has come and no message waits."""
         return self._inbox.is_empty and self._parking.park_one(is_busy=self._scheduler.is_running)
 
     def take(self, message: ToWorker | KvEvent) -> None:
@@ -217,6 +218,8 @@ class TickLoop:
         self._parking.before_plan()
         plan = self._scheduler.plan(self._memory.before_plan())
         self._memory.after_plan(plan)
+        if plan.eviction_look is not None:
+            self._engine.drop_spare_memory()
         self._parking.after_plan()
         self._pause_seconds = plan.pause_seconds
         self._log_preemptions(plan)
@@ -315,6 +318,7 @@ class TickLoop:
                 self._executor.host_cache.drop(entry_id)
             for lane in lanes:
                 self._executor.clear(lane)
+            self._parking.emptied(lanes)
 
     def _submit(self, job: Job) -> None:
         try:

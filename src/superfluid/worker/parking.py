@@ -1,7 +1,9 @@
-"""Keeps states warm over a restart: has written what jobs have left, and read what queued jobs need. On the tick loop.
+"""Keeps states warm over a lost lane and a restart: has saved what jobs have left, and read what queued jobs need. On
+the tick loop.
 
 Exporting a lane stalls the ticks for some milliseconds, so one at most is exported between two of them: as soon as
-nothing runs, and else within a hundredth of the time. Everything else is done by the threads of ``kvfiles``.
+nothing runs, and else within a hundredth of the time. What was exported serves both as the copy in host memory and for
+the file. Everything else is done by the threads of ``kvfiles``.
 """
 
 import logging
@@ -14,6 +16,7 @@ from superfluid.domain.job import ParkKind
 from superfluid.engine.lane_state import State
 from superfluid.kvfiles.directory import FoundFile
 from superfluid.kvfiles.service import KvErased, KvEvent, KvNotWritten, KvOpened, KvRead, KvRemoved, KvWrite, KvWritten
+from superfluid.scheduling.copies import Copies
 from superfluid.scheduling.kv_index import KvFile
 from superfluid.scheduling.parks import MIN_PARK_TOKENS, Parkable, Parks
 from superfluid.scheduling.plan import StepPlan
@@ -23,7 +26,7 @@ from superfluid.worker.protocol import Forget, Forgotten, FromWorker, KvSpan
 from superfluid.worker.resuming import Resuming
 
 SETTLE_SECONDS: Final = 0.15
-"""A turn that is answered within this time is not written: the next one is, and it holds all of this one."""
+"""A turn that is answered within this time is not saved: the next one is, and it holds all of this one."""
 BUSY_SHARE: Final = 0.01
 """The part of the time that parking may take from running jobs."""
 MOST_SAVED_UP_SECONDS: Final = 0.1
@@ -35,14 +38,16 @@ _logger = logging.getLogger("superfluid_daemon::scheduler")
 
 @dataclass(slots=True)
 class _Left:
-    """What lies in a lane since ``since``."""
+    """What lies in a lane since ``since``, and whether it is still to be decided if it gets a file, or a copy."""
 
     parkable: Parkable
     since: float
+    is_file_open: bool
+    is_copy_open: bool
 
 
 class Parking:
-    """``files`` is ``None`` where nothing is kept on the disk: then only erasing has something to do.
+    """``files`` is ``None`` where nothing is kept on the disk.
 
     ``kinds`` are those that are kept. States of more than ``window_tokens`` cannot be taken in.
     """
@@ -52,6 +57,7 @@ class Parking:
         files: KvFileThreads | None,
         kinds: Collection[ParkKind],
         parks: Parks,
+        copies: Copies,
         executor: Executor,
         send: Callable[[FromWorker], None],
         *,
@@ -63,6 +69,7 @@ class Parking:
         self._files = files
         self._kinds = kinds
         self._parks = parks
+        self._copies = copies
         self._executor = executor
         self._send = send
         self._clock = clock
@@ -90,9 +97,10 @@ class Parking:
 
     def after_tick(self, plan: StepPlan, execution: Execution) -> None:
         """Takes note of what was restored, saved and lost, and of what jobs have left in lanes."""
-        if self._files is not None and self._resuming is not None and (plan.saves or plan.drops or plan.placements):
+        if self._files is not None and plan.saves:
             self._write_saved(plan, self._files)
-            self._count_losses(plan)
+        self._forget_placed(plan)
+        if self._resuming is not None and (plan.drops or plan.placements):
             self._resuming.after_tick(plan, execution)
         self._look_at_lanes()
         self._report()
@@ -104,18 +112,15 @@ class Parking:
 
     def park_one(self, *, is_busy: bool) -> bool:
         """Exports the lane that has waited longest, if its time has come. ``is_busy``: jobs are running."""
-        files = self._files
-        if files is None or not self._left or not files.can_write:
-            return False
         now = self._clock.monotonic()
         for index, left in sorted(self._left.items(), key=lambda item: item[1].since):
             if now - left.since < SETTLE_SECONDS or (is_busy and not self._has_time(now)):
                 return False
-            is_worth_it = self._parks.is_worth_parking(left.parkable, is_busy=is_busy)
-            if is_worth_it or not is_busy:
+            has_file, has_copy = self._wanted(index, left, is_busy=is_busy)
+            if not (left.is_file_open or left.is_copy_open):
                 self._set_aside(index)
-            if is_worth_it:
-                self._export(index, left.parkable, files, is_busy=is_busy)
+            if has_file or has_copy:
+                self._save(index, left.parkable, is_busy=is_busy, has_file=has_file, has_copy=has_copy)
                 return True
         return False
 
@@ -123,9 +128,9 @@ class Parking:
         """How long the loop may sleep when it has nothing to do; ``None``: until a message comes."""
         now = self._clock.monotonic()
         times = [] if self._resuming is None else [deadline - now for deadline in self._resuming.deadlines]
-        if self._left and self._files is not None:
+        if self._left:
             settled = min(left.since for left in self._left.values()) + SETTLE_SECONDS - now
-            times.append(settled if self._files.can_write else RETRY_SECONDS)
+            times.append(max(settled, RETRY_SECONDS) if self._is_waiting_for_writer(now) else settled)
         return max(0.001, min(times)) if times else None
 
     def close(self) -> None:
@@ -136,6 +141,7 @@ class Parking:
         deadline = self._clock.monotonic() + CLOSE_SECONDS
         for left in self._left.values():
             left.since -= SETTLE_SECONDS
+            left.is_copy_open = False
         while self._left and (seconds := deadline - self._clock.monotonic()) > 0:
             files.wait_room(seconds)
             if not self.park_one(is_busy=False):
@@ -148,8 +154,13 @@ class Parking:
         assert len(self._catalog) == len(self._parks.index)
         for index, left in self._left.items():
             lane = self._parks.lane(index)
-            assert not lane.is_parked
+            assert not lane.is_settled
             assert lane.length == left.parkable.length
+
+    def emptied(self, lanes: Collection[int]) -> None:
+        """These lanes have been cleared, and no job was on them."""
+        for lane in lanes:
+            self._left.pop(lane, None)
 
     # ---- messages
 
@@ -200,14 +211,28 @@ class Parking:
 
     def _look_at_lanes(self) -> None:
         """What jobs have left is noted, or set aside at once if it is not to be kept."""
-        for lane in self._parks.unparked_lanes():
+        for lane in self._parks.unsettled_lanes():
             if lane.owner in self._forgotten:
                 self._clear_forgotten_lanes()
-            elif self._files is None or lane.park not in self._kinds or lane.length < MIN_PARK_TOKENS:
-                lane.is_parked = True
+                continue
+            can_have_file = self._files is not None and lane.park in self._kinds and lane.length >= MIN_PARK_TOKENS
+            can_have_copy = self._copies.can_copy(lane.index)
+            if not (can_have_file or can_have_copy):
+                lane.is_settled = True
             elif lane.index not in self._left:
                 parkable = Parkable(lane.held, lane.park, lane.owner)
-                self._left[lane.index] = _Left(parkable, self._clock.monotonic())
+                self._left[lane.index] = _Left(parkable, self._clock.monotonic(), can_have_file, can_have_copy)
+
+    def _wanted(self, index: int, left: _Left, *, is_busy: bool) -> tuple[bool, bool]:
+        """Whether the lane is to be exported now for a file, and for a copy. What is not worth it while nothing runs
+        will not be later, unless it is the writing thread that has no time."""
+        can_write = self._files is not None and self._files.can_write
+        is_worth_a_file = left.is_file_open and self._parks.is_worth_parking(left.parkable, is_busy=is_busy)
+        has_file = is_worth_a_file and can_write
+        has_copy = left.is_copy_open and self._copies.is_worth_copying(index)
+        left.is_file_open &= not has_file and (is_busy or is_worth_a_file)
+        left.is_copy_open &= not has_copy and is_busy
+        return has_file, has_copy
 
     def _has_time(self, now: float) -> bool:
         """Whether parking has taken less than its share from running jobs."""
@@ -217,22 +242,37 @@ class Parking:
 
     def _set_aside(self, index: int) -> None:
         del self._left[index]
-        self._parks.lane(index).is_parked = True
+        self._parks.lane(index).is_settled = True
 
-    def _export(self, index: int, parkable: Parkable, files: KvFileThreads, *, is_busy: bool) -> None:
+    def _save(self, index: int, parkable: Parkable, *, is_busy: bool, has_file: bool, has_copy: bool) -> None:
         begun = self._clock.monotonic()
         state = self._executor.export(index)
         seconds = self._clock.monotonic() - begun
         if state is None:
-            self._catalog.count(skips=1)
+            self._catalog.count(skips=has_file)
             return
-        if self._is_traced:
-            begun_unix = self._clock.unix() - seconds
-            self._send(KvSpan("park", begun_unix, seconds, parkable.owner or 0, parkable.length, len(state)))
         self._parks.observe_save(parkable.length, seconds)
         if is_busy:
             self._saved_up -= seconds
-        self._write(parkable, state, files, is_busy=is_busy)
+        if has_copy:
+            self._copy(index, state)
+        if has_file and self._files is not None:
+            if self._is_traced:
+                begun_unix = self._clock.unix() - seconds
+                self._send(KvSpan("park", begun_unix, seconds, parkable.owner or 0, parkable.length, len(state)))
+            self._write(parkable, state, self._files, is_busy=is_busy)
+
+    def _copy(self, index: int, state: State) -> None:
+        entry_id, dropped = self._copies.add(index, len(state))
+        self._executor.host_cache.put(entry_id, state)
+        for needless in dropped:
+            self._executor.host_cache.drop(needless)
+
+    def _is_waiting_for_writer(self, now: float) -> bool:
+        """Whether all that has settled waits for room to be written."""
+        settled = [left for left in self._left.values() if now - left.since >= SETTLE_SECONDS]
+        can_write = self._files is not None and self._files.can_write
+        return bool(settled) and not can_write and not any(left.is_copy_open for left in settled)
 
     def _write(self, parkable: Parkable, state: State, files: KvFileThreads, *, is_busy: bool) -> None:
         self._last_write_id += 1
@@ -248,7 +288,7 @@ class Parking:
         for save in plan.saves:
             left = self._left.get(save.lane)
             state = self._executor.host_cache.state(save.entry_id)
-            if left is None or state is None or left.parkable.length != save.length:
+            if left is None or state is None or not left.is_file_open or left.parkable.length != save.length:
                 continue
             if not files.can_write or not self._has_time(self._clock.monotonic()):
                 continue
@@ -256,11 +296,15 @@ class Parking:
                 self._write(left.parkable, state, files, is_busy=True)
             del self._left[save.lane]
 
-    def _count_losses(self, plan: StepPlan) -> None:
-        """Lanes that went to other jobs before their time came."""
+    def _forget_placed(self, plan: StepPlan) -> None:
+        """Counts the lanes that went to other jobs before their time came."""
         for place in plan.placements:
             left = self._left.pop(place.lane, None)
-            is_replaced = left is not None and (place.entry_id is not None or place.keep < left.parkable.length)
+            is_replaced = (
+                left is not None
+                and left.is_file_open
+                and (place.entry_id is not None or place.keep < left.parkable.length)
+            )
             if left is not None and is_replaced and self._parks.is_worth_parking(left.parkable, is_busy=True):
                 self._catalog.count(skips=1)
 

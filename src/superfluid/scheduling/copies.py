@@ -1,0 +1,72 @@
+"""Copies in host memory of what lies in free lanes, made while there is time, so that the lane costs nothing to whoever
+gets it. Pure; lives in the worker.
+
+A copy is an ordinary entry. While a lane holds the same it is the first to go; when the lane has gone on it is still a
+prefix of that, and when the lane is lost it is all there is.
+"""
+
+from superfluid.scheduling.placement import WORTH_KEEPING_TOKENS, SeedChooser
+from superfluid.scheduling.prefix import HostEntry, PrefixIndex
+from superfluid.scheduling.pressure import Pressure
+from superfluid.scheduling.rates import Rates
+from superfluid.scheduling.sequence import Lane
+from superfluid.scheduling.statistics import SchedulerCounters
+from superfluid.scheduling.token_tree import common_prefix
+
+
+class Copies:
+    """Reads lanes; adds entries to the index. ``tick`` is the number of the last plan. Called between two plans."""
+
+    def __init__(
+        self,
+        lanes: list[Lane],
+        index: PrefixIndex,
+        chooser: SeedChooser,
+        rates: Rates,
+        pressure: Pressure,
+        counters: SchedulerCounters,
+    ) -> None:
+        self._lanes = lanes
+        self._index = index
+        self._chooser = chooser
+        self._rates = rates
+        self._pressure = pressure
+        self._counters = counters
+        self.tick = 0
+
+    def can_copy(self, index: int) -> bool:
+        """Whether a copy of what lies in the lane could be kept at all."""
+        lane = self._lanes[index]
+        return lane.length >= WORTH_KEEPING_TOKENS and self._chooser.can_last(lane.length)
+
+    def is_worth_copying(self, index: int) -> bool:
+        """Whether a free lane holds what would have to be saved before somebody else gets it, and there is room for
+        that without giving anything up."""
+        lane = self._lanes[index]
+        assert lane.sequence is None
+        # An earlier copy of what can be cut goes when the new one is there.
+        more = self._chooser.lost_tokens(lane, 0) if self._chooser.can_truncate else lane.length
+        has_room = self._pressure.has_room(self._rates.entry_bytes(more))
+        return has_room and self._chooser.is_worth_saving(lane, 0)
+
+    def is_resident(self, entry: HostEntry) -> bool:
+        """Whether a lane holds all that ``entry`` does and could serve whoever would begin with it."""
+        return any(self._holds(lane, entry) for lane in self._lanes)
+
+    def add(self, index: int, size_bytes: int) -> tuple[int, list[int]]:
+        """The lane was exported: the id of the entry that the state is to be kept under, and those of entries that are
+        needless then and must be dropped."""
+        lane = self._lanes[index]
+        dropped = [] if self._chooser.can_truncate else self._index.drop_copies(lane.held, lane.adapter)
+        entry = self._index.add(lane.held, self.tick, is_transient=False, owner=lane.owner, adapter=lane.adapter)
+        entry.is_copy = True
+        self._index.record_size(entry.entry_id, size_bytes)
+        self._rates.observe_entry(lane.length, size_bytes)
+        self._counters.host_saves_total += 1
+        return entry.entry_id, dropped
+
+    def _holds(self, lane: Lane, entry: HostEntry) -> bool:
+        is_long_enough = lane.length >= entry.length if self._chooser.can_truncate else lane.length == entry.length
+        if not is_long_enough or lane.adapter != entry.adapter or lane.tokens[entry.length - 1] != entry.tokens[-1]:
+            return False
+        return common_prefix(lane.held, entry.tokens) == entry.length
