@@ -76,7 +76,7 @@ def test_choose_longer_host_entry_beats_a_short_resident_match() -> None:
     house.leave(0, text(1, 100))
     entry = house.index.add(_sequence([*text(1, 100), *text(2, 900)]).stream, 0, is_transient=False)
     lane, keep, entry_id, source = house.choose([*text(1, 100), *text(2, 900), *text(3, 9)])
-    assert (lane, keep, entry_id, source) == (0, 1000, entry.entry_id, None)
+    assert (lane, keep, entry_id, source) == (1, 1000, entry.entry_id, None)
 
 
 def test_choose_resident_match_beats_an_equal_host_entry() -> None:

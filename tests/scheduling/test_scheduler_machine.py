@@ -162,6 +162,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         living = sorted(self.shadow.streams.keys() - self.shadow.finishes.keys())
         self.shadow.faulty_jobs.add(data.draw(st.sampled_from(living)))
 
+    @rule(data=st.data())
+    def copy(self, data: st.DataObject) -> None:
+        lane = data.draw(st.integers(0, self.shadow.settings.lanes - 1))
+        if not self.shadow.scheduler.lane_views()[lane].job_id:
+            self.shadow.copy(lane)
+
     @rule(level=st.sampled_from(PressureLevel))
     def system_pressure(self, level: PressureLevel) -> None:
         self.shadow.scheduler.system_pressure(level)

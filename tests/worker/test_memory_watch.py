@@ -9,6 +9,7 @@ from tests.fixtures.tick_loop import SteppedLoop, cold_reply, make_job, make_set
 from superfluid.domain.job import Job
 from superfluid.domain.memory import MemoryRules
 from superfluid.domain.request import QosClass
+from superfluid.scheduling.placement import WORTH_KEEPING_TOKENS
 from superfluid.worker.memory_watch import MOST_HELD_SECONDS
 from superfluid.worker.protocol import SetPin
 from superfluid.worker.settings import EngineSettings
@@ -70,6 +71,7 @@ def test_tick_without_the_watch_asks_nobody(file: PressureFile) -> None:
     _fill(loop)
     _later(loop)
     assert loop.records[-1].host_cache_entries == 2
+    assert loop.loop.park_one(), "what is left is copied, and then there is nothing to wait for"
     assert loop.loop._seconds_to_wait() is None
 
 
@@ -117,7 +119,7 @@ def _pinned(tokens: list[int], seconds: float, loop: SteppedLoop) -> Job:
 
 def test_pin_ends_at_its_time_though_nothing_happens(file: PressureFile) -> None:
     loop = _loop(file)
-    loop.submit(_pinned(words(1, 300), 60.0, loop))
+    loop.submit(_pinned(words(1, WORTH_KEEPING_TOKENS - 2), 60.0, loop))
     loop.run()
     assert (loop.records[-1].pins_held, loop.records[-1].pins_expired_total) == (1, 0)
     assert loop.records[-1].pinned_bytes >= 0

@@ -26,9 +26,11 @@ from superfluid.domain.reply import Finish
 from superfluid.domain.request import SamplingParams
 from superfluid.engine.fake_script import FakeScript
 from superfluid.engine.lane_state import State
+from superfluid.errors import EngineFaultError
 from superfluid.kvfiles.format import KvKey
-from superfluid.worker.parking import BUSY_SHARE, MOST_SAVED_UP_SECONDS, SETTLE_SECONDS
-from superfluid.worker.protocol import Forget, KvTotals, Ping, Stop
+from superfluid.scheduling.pressure import PressureLevel
+from superfluid.worker.leftovers import BUSY_SHARE, MOST_SAVED_UP_SECONDS, SETTLE_SECONDS
+from superfluid.worker.protocol import Forget, KvTotals, LoadAdapter, Ping, Stop, UnloadAdapter
 from superfluid.worker.resuming import READ_PATIENCE_SECONDS
 from superfluid.worker.settings import KvFileSettings
 
@@ -50,6 +52,7 @@ class Worker:
         host_cache_bytes: int = 1_000_000,
         kinds: tuple[ParkKind, ...] = (ParkKind.SESSION, ParkKind.REQUEST),
         state_key: str = "state",
+        engine_type: type[CostlyEngine] = CostlyEngine,
     ) -> None:
         settings = msgspec.structs.replace(
             make_settings(lanes, host_cache_bytes=host_cache_bytes),
@@ -69,7 +72,7 @@ class Worker:
             return files
 
         clock = SteppedClock()
-        engine = CostlyEngine(script, lanes=lanes, clock=clock, window_tokens=window_tokens)
+        engine = engine_type(script, lanes=lanes, clock=clock, window_tokens=window_tokens)
         self.loop = SteppedLoop(script, settings, engine, clock=clock, kv_files=make)
         (self.files,) = self.made
         self.loop.take_events()
@@ -459,3 +462,109 @@ def test_forget_without_a_disk_is_answered_at_once() -> None:
     loop.loop.check_integrity()
     assert loop.forgotten == [3]
     assert {loop.engine.length(lane) for lane in range(4)} == {0}
+
+
+# ---- copies in host memory
+
+
+class Counted(CostlyEngine):
+    """Counts its exports."""
+
+    exports = 0
+
+    def export_lane(self, lane: int) -> State:
+        self.exports += 1
+        return super().export_lane(lane)
+
+
+def test_turn_is_exported_once_for_the_disk_and_for_host_memory(tmp_path: Path) -> None:
+    worker = Worker(tmp_path, lanes=1, engine_type=Counted)
+    got = worker.turn(PROMPT)
+    worker.settle()
+    assert isinstance(worker.loop.engine, Counted)
+    assert worker.loop.engine.exports == 1
+    assert len(files_of(tmp_path)) == 1
+    worker.turn(words(2, 400), session=8)
+    assert worker.loop.engine.exports == 1, "the lane was given away for nothing"
+    for path in files_of(tmp_path):
+        path.unlink()
+    assert worker.turn(next_turn(PROMPT, got.tokens)).warm_tokens == [len(PROMPT) + 11]
+
+
+def test_turn_is_copied_where_nothing_is_kept_on_the_disk() -> None:
+    loop = SteppedLoop(settings=make_settings(1))
+    job = make_job(PROMPT, max_tokens=12, sampling=SAMPLED)
+    first = loop.submit(job)
+    loop.run()
+    assert not loop.loop.park_one()
+    loop.clock.now += SETTLE_SECONDS
+    assert loop.loop.park_one()
+    assert not loop.loop.park_one()
+    loop.submit(make_job(words(2, 400)))
+    loop.run()
+    assert (loop.records[-1].host_saves_total, loop.records[-1].host_cache_entries) == (1, 1)
+    tokens = next_turn(PROMPT, first.tokens)
+    again = make_job(tokens, max_tokens=12, sampling=SAMPLED)
+    received = loop.submit(again)
+    loop.run()
+    assert received.warm_tokens == [len(PROMPT) + 11]
+    assert received.tokens == cold_reply(again)
+
+
+def test_copy_that_memory_pressure_took_is_not_made_again_and_its_lane_stays_warm() -> None:
+    levels = [PressureLevel.NONE]
+    loop = SteppedLoop(settings=make_settings(1), read_pressure=lambda: levels[-1])
+    first = loop.submit(make_job(PROMPT, max_tokens=12, sampling=SAMPLED))
+    loop.run()
+    loop.clock.now += SETTLE_SECONDS
+    assert loop.loop.park_one()
+    levels.append(PressureLevel.WARNING)
+    loop.clock.now += 1.1
+    loop.tick()
+    assert loop.records[-1].host_cache_entries == 0
+    levels.append(PressureLevel.NONE)
+    loop.clock.now += 1.1
+    loop.tick()
+    assert not loop.loop.park_one()
+    again = loop.submit(make_job(next_turn(PROMPT, first.tokens), max_tokens=2, sampling=SAMPLED))
+    loop.run()
+    assert again.warm_tokens == [len(PROMPT) + 11]
+
+
+def test_copy_that_the_engine_does_not_give_leaves_no_entry(tmp_path: Path) -> None:
+    worker = Worker(tmp_path, lanes=1)
+
+    def export(lane: int) -> State:
+        raise EngineFaultError("no export today")
+
+    worker.loop.engine.export_lane = export  # type: ignore[method-assign]
+    worker.turn(PROMPT)
+    worker.settle()
+    assert worker.loop.loop._scheduler.statistics().host_cache_entries == 0
+    assert worker.totals.parks_total == 0
+    assert files_of(tmp_path) == []
+
+
+def test_forget_takes_the_copy_along(tmp_path: Path) -> None:
+    worker = Worker(tmp_path, lanes=1)
+    worker.turn(PROMPT)
+    worker.settle()
+    worker.turn(words(2, 400), session=8)
+    worker.loop.loop.take(Forget(5, [SESSION]))
+    worker.settle()
+    statistics = worker.loop.loop._scheduler.statistics()
+    assert statistics.host_cache_entries == 1
+    assert worker.turn(PROMPT, session=9).warm_tokens == [0]
+
+
+def test_lane_of_an_adapter_that_is_unloaded_is_no_leftover(tmp_path: Path) -> None:
+    adapter = tmp_path / "adapter.gguf"
+    adapter.write_bytes(b"GGUF")
+    loop = SteppedLoop(settings=make_settings(1))
+    loop.loop.take(LoadAdapter(1, str(adapter)))
+    loop.submit(make_job(PROMPT, max_tokens=2, adapter=1))
+    loop.run()
+    loop.loop.take(UnloadAdapter(1))
+    loop.loop.check_integrity()
+    loop.clock.now += SETTLE_SECONDS
+    assert not loop.loop.park_one()

@@ -15,7 +15,7 @@ from superfluid.domain.reply import Finish
 from superfluid.domain.request import SamplingParams
 from superfluid.engine.llama import LlamaEngine, LlamaOptions
 from superfluid.kvfiles.format import KvKey
-from superfluid.worker.parking import SETTLE_SECONDS
+from superfluid.worker.leftovers import SETTLE_SECONDS
 from superfluid.worker.settings import KvFileSettings
 
 SAMPLED = SamplingParams(temperature=0.8, top_k=40, seed=5)
@@ -115,6 +115,24 @@ def test_next_turn_from_a_park_is_that_of_a_worker_which_never_stopped(start: St
         path.unlink()
     cold, warm = start().run(make_job([*PROMPT, *reply, *more], max_tokens=40, sampling=SAMPLED, ignore_eos=True))
     assert (cold, warm) == (expected, 0)
+
+
+def test_turn_from_a_copy_is_that_of_a_lane_which_was_never_lost(start: Start) -> None:
+    more = np.random.default_rng(5).integers(97, 123, 40).tolist()
+    other = np.random.default_rng(6).integers(97, 123, 200).tolist()
+    unbroken = start()
+    reply, _ = unbroken.run(job(PROMPT, 12))
+    second, _ = unbroken.run(job([*PROMPT, *reply, *more], 40))
+    branch, _ = unbroken.run(job([*PROMPT, *reply, *more[:20], *other[:20]], 40))
+    worker = start(lanes=1)
+    assert worker.run(job(PROMPT, 12))[0] == reply
+    worker.settle()
+    worker.run(make_job(other, max_tokens=4))
+    assert worker.run(job([*PROMPT, *reply, *more], 40)) == (second, len(PROMPT) + 11)
+    worker.settle()
+    worker.run(make_job(other, max_tokens=4))
+    branching = job([*PROMPT, *reply, *more[:20], *other[:20]], 40)
+    assert worker.run(branching) == (branch, len(PROMPT) + len(reply) + 20)
 
 
 @pytest.mark.parametrize("architecture", ["mamba", "gemma3"])

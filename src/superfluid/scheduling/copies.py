@@ -5,6 +5,8 @@ A copy is an ordinary entry. While a lane holds the same it is the first to go; 
 prefix of that, and when the lane is lost it is all there is.
 """
 
+from collections.abc import Callable
+
 from superfluid.scheduling.placement import WORTH_KEEPING_TOKENS, SeedChooser
 from superfluid.scheduling.prefix import HostEntry, PrefixIndex
 from superfluid.scheduling.pressure import Pressure
@@ -25,13 +27,16 @@ class Copies:
         rates: Rates,
         pressure: Pressure,
         counters: SchedulerCounters,
+        changed: Callable[[], None],
     ) -> None:
+        """``changed`` is called when host memory has."""
         self._lanes = lanes
         self._index = index
         self._chooser = chooser
         self._rates = rates
         self._pressure = pressure
         self._counters = counters
+        self._changed = changed
         self.tick = 0
 
     def can_copy(self, index: int) -> bool:
@@ -63,6 +68,7 @@ class Copies:
         self._index.record_size(entry.entry_id, size_bytes)
         self._rates.observe_entry(lane.length, size_bytes)
         self._counters.host_saves_total += 1
+        self._changed()
         return entry.entry_id, dropped
 
     def _holds(self, lane: Lane, entry: HostEntry) -> bool:

@@ -65,6 +65,10 @@ class Parks:
 
     # ---- parking
 
+    @property
+    def lanes(self) -> Collection[Lane]:
+        return self._lanes
+
     def lane(self, index: int) -> Lane:
         return self._lanes[index]
 

@@ -175,12 +175,16 @@ class SeedChooser:
         return keep if is_possible else 0
 
     def _taking_seconds(self, lane: Lane, keep: int, free: list[Lane], expected_tokens: int) -> float:
-        """What it costs to use ``lane``: losing or saving what it holds beyond ``keep``, and gaps between lane ids."""
+        """What it costs to use ``lane``: losing or saving what it holds beyond ``keep``, or having that back from where
+        else it is; and gaps between lane ids."""
         lost = self.lost_tokens(lane, keep)
         if self._is_loss_worth_saving(lane, lost):
             loss = self._save_seconds(lane.length) + self._restore_seconds(lane.length)
+        elif lost >= WORTH_KEEPING_TOKENS:
+            loss = self._value_seconds(lost)
         else:
-            loss = self._value_seconds(lost) if lost >= WORTH_KEEPING_TOKENS else 0.0
+            is_covered = lane.length - keep - lost >= MIN_MATCH_TOKENS
+            loss = REUSE_CHANCE * self._restore_seconds(lane.length) if is_covered else 0.0
         busy = {other.index for other in self._lanes if other.sequence is not None}
         fewest = min(count_runs(busy | {other.index}) for other in free)
         gaps = count_runs(busy | {lane.index}) - fewest

@@ -90,7 +90,9 @@ class Scheduler:
             can_truncate=settings.can_truncate,
         )
         self._admission.must_wait = self.parks.must_wait
-        self.copies = Copies(self._lanes, self._index, chooser, self._rates, self._pressure, self._counters)
+        self.copies = Copies(
+            self._lanes, self._index, chooser, self._rates, self._pressure, self._counters, self.pins.changed
+        )
         self._index.is_resident = self.copies.is_resident
         self._work = WorkChooser(
             self._lanes, self._rates, settings.rules, self._counters, can_cut_chunks=settings.can_truncate
