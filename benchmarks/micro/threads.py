@@ -1,23 +1,31 @@
 """Step times while another process wants a core: with all threads, with one, and with as many as the policy says.
 
-Run ``PYTHONPATH=src:. python -m benchmarks.micro.threads MODEL.gguf [decode|chunks|waits] [SECONDS]`` on a quiet
-machine with two cores. A bare loop over the engine: four lanes that decode, or ``chunks`` of 64 prompt tokens. Each run
-is a fresh process that has learned nothing. The burner is a process in a session of its own, pinned to one core, which
-computes for 0, 30 or 100 of each 100 ms. Two rounds, the second in the opposite order. ``waits`` tries other ways of
-libgomp's threads to wait for each other, all with two threads.
+Run ``PYTHONPATH=src:. python -m benchmarks.micro.threads MODEL.gguf [decode|chunks|waits|served] [SECONDS]`` on a
+quiet machine with two cores. A bare loop over the engine: four lanes that decode, or ``chunks`` of 64 prompt tokens.
+Each run is a fresh process that has learned nothing. The burner is a process in a session of its own, pinned to one
+core, which computes for 0, 30 or 100 of each 100 ms. Two rounds, the second in the opposite order. ``waits`` tries
+other ways of libgomp's threads to wait for each other, all with two threads. ``served`` has no burner: decode rates of
+whole servers with the policy and without, for 1 and 8 streaming clients, and how often the policy changed its mind.
 """
 
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from benchmarks.client import complete_all
+from benchmarks.client import run as run_clients
+from benchmarks.micro.telemetry import server
+from benchmarks.scenarios import decode_rate
+from benchmarks.servers import CHAT_PATH
 from superfluid.clock import SystemClock
 from superfluid.engine.interface import Row
 from superfluid.engine.llama import LlamaEngine, LlamaOptions
@@ -35,6 +43,8 @@ BURN_PERIOD_SECONDS = 0.1
 PROMPT_TOKENS = 100
 LONGEST_TOKENS = 400
 CHUNK_TOKENS = 64
+SERVED_PAIRS = 3
+SERVED_TOKENS = 200
 WAITS: tuple[dict[str, str], ...] = (
     {},
     {"OMP_WAIT_POLICY": "active"},
@@ -46,6 +56,9 @@ WAITS: tuple[dict[str, str], ...] = (
 
 
 def main(model: str, kind: str, seconds: float) -> None:
+    if kind == "served":
+        compare_servers(Path(model))
+        return
     cases: list[tuple[str, str, dict[str, str]]] = [(how, how, {}) for how in ("2", "1", "adapted")]
     if kind == "waits":
         cases = [(" ".join(f"{name}={value}" for name, value in wait.items()), "2", wait) for wait in WAITS]
@@ -91,6 +104,38 @@ def burner(share: float) -> Iterator[None]:
     finally:
         process.kill()
         process.wait()
+
+
+def compare_servers(model: Path) -> None:
+    rates: dict[tuple[str, int], list[float]] = {}
+    for index in range(2 * SERVED_PAIRS):
+        flag = "--threads-adapt" if index % 4 in (0, 3) else "--no-threads-adapt"
+        with tempfile.TemporaryDirectory(prefix="superfluid-bench-") as home:
+            flags = [flag, "--max-batch", "8", "--max-context", "2048", "--no-tui", "--log-filter", "debug"]
+            with server(model, Path(home), flags, has_terminal=False) as (address, name):
+                run_clients(complete_all(address, CHAT_PATH, [body(name, client, 16) for client in range(8)]))
+                for clients in (1, 8):
+                    bodies = [body(name, client, SERVED_TOKENS) for client in range(clients)]
+                    rate = decode_rate(run_clients(complete_all(address, CHAT_PATH, bodies)))
+                    rates.setdefault((flag, clients), []).append(rate)
+                    print(f"{flag:20} {clients} clients  {rate:6.1f} tokens/s", flush=True)
+            changes = (Path(home) / "server.log").read_text().count("the number of threads changed")
+            print(f"{flag:20} the policy changed its mind {changes} times", flush=True)
+    for clients in (1, 8):
+        on, off = (sum(rates[flag, clients]) for flag in ("--threads-adapt", "--no-threads-adapt"))
+        print(f"{clients} clients, with / without: {on / off:.3f}")
+
+
+def body(model: str, client: int, tokens: int) -> dict[str, Any]:
+    return {
+        "model": model,
+        "messages": [{"role": "user", "content": f"Count from {client}."}],
+        "max_tokens": tokens,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "ignore_eos": True,
+        "temperature": 0.0,
+    }
 
 
 def burn(share: float) -> None:

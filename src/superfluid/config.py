@@ -62,7 +62,7 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     lanes: int = 8
     max_queue: int = 512
     threads: int | None = None
-    adapts_threads: bool = False
+    adapts_threads: bool = True
     gpu_layers: int = -1
     flash_attention: FlashAttention = "auto"
     host_cache_bytes: int | None = None

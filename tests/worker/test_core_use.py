@@ -92,9 +92,9 @@ def test_reading_is_what_happened_since_the_one_before(proc: _Proc) -> None:
     proc.is_busy(10.5, 20.3)
     reading = use.read()
     assert reading is not None
-    assert reading == pytest.approx((0.2, 0.8))
+    assert reading == pytest.approx((0.5, 0.2, 0.8))
     proc.wall, proc.own = 1.0, 5.9
-    assert use.read() == CoreReading(0.0, 0.0), "what we used is not finer than the file's clock"
+    assert use.read() == CoreReading(0.5, 0.0, 0.0), "what we used is not finer than the file's clock"
 
 
 def test_no_reading_where_the_system_does_not_tell(proc: _Proc, tmp_path: Path) -> None:

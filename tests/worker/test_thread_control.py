@@ -43,7 +43,7 @@ class _CrowdedEngine(CostlyEngine):
 
     def read_cores(self) -> CoreReading:
         waited, self._waited = self._waited, 0.0
-        return CoreReading(waited, 1.0 if self._steps_taken > 50 else 0.0)
+        return CoreReading(0.25, waited, 1.0 if self._steps_taken > 50 else 0.0)
 
 
 @pytest.mark.parametrize(("adapts", "threads_set"), [(True, [1]), (False, [])])

@@ -21,6 +21,7 @@ class Machine:
     now: float = 0.0
     steps: int = 0
     waited: float = 0.0
+    read_at: float = 0.0
 
     def step_seconds(self, others: float) -> float:
         """As measured: a thread fewer costs its share; more threads than free cores cost seconds, if for good."""
@@ -47,8 +48,8 @@ class Machine:
             spent[threads] = spent.get(threads, 0.0) + step
             self.policy.stepped(lanes, step, self.now)
             if self.policy.is_reading_due and self.can_see:
-                self.policy.take(CoreReading(self.waited, others), self.now)
-                self.waited = 0.0
+                self.policy.take(CoreReading(self.now - self.read_at, self.waited, others), self.now)
+                self.waited, self.read_at = 0.0, self.now
             assert 1 <= self.policy.threads <= self._most
         return spent
 
@@ -198,8 +199,23 @@ def test_interrupted_step_costs_a_thread_at_once_and_what_was_waited_before_none
     policy.computed(0.5)
     policy.interrupted(0.6)
     assert policy.threads == 3
-    policy.take(CoreReading(0.5, 1.0), 0.6)
+    policy.take(CoreReading(0.6, 0.5, 1.0), 0.6)
     assert policy.threads == 3
+
+
+def test_what_idle_threads_have_waited_for_in_a_long_time_is_no_crowd() -> None:
+    policy = ThreadPolicy(2, 2)
+    policy.computed(0.3)
+    policy.take(CoreReading(3600.0, 0.5, 0.1), 3600.0)
+    assert policy.threads == 2
+
+
+def test_system_that_does_not_tell_is_not_asked_with_every_step() -> None:
+    policy = ThreadPolicy(2, 2)
+    policy.computed(0.3)
+    assert policy.is_reading_due
+    policy.take(None, 0.3)
+    assert not policy.is_reading_due
 
 
 def test_patience_grows_with_what_the_step_should_take() -> None:

@@ -65,10 +65,10 @@ def model_flags(panel: str) -> list[click.Parameter]:
         Flag(
             ["--threads-adapt/--no-threads-adapt", "adapts_threads"],
             panel=panel,
-            default=False,
-            default_text="off",
-            help="Decode with one thread fewer while another program takes a core.",
-            rule="Without effect with one thread. Replies are the same, bit for bit.",
+            default=True,
+            default_text="on",
+            help="Compute with fewer threads while other programs take cores.",
+            rule="Without effect with one thread. With `--flash-attn off` replies are the same, bit for bit.",
         ),
         Flag(
             ["--gpu-layers"],

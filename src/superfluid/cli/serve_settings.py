@@ -83,7 +83,7 @@ class ServeFlags:
     max_tokens: int | None = None
     max_queue: int = 512
     threads: int | None = None
-    adapts_threads: bool = False
+    adapts_threads: bool = True
     gpu_layers: int = -1
     flash_attention: FlashAttention = "auto"
     host_cache_gb: str = "auto"

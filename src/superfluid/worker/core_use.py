@@ -96,4 +96,5 @@ class CoreUse:
         before, self._before = self._before, (now, foreign)
         if waited is None or before is None or now <= before[0]:
             return None
-        return CoreReading(waited, max(0.0, (foreign - before[1]) / (now - before[0])))
+        seconds = now - before[0]
+        return CoreReading(seconds, waited, max(0.0, (foreign - before[1]) / seconds))

@@ -58,12 +58,13 @@ class ThreadControl:
             self._policy.stepped(len(plan.decodes), execution.decode_seconds, now)
         else:
             self._policy.computed(seconds)
-        reading = self._read_cores() if self._policy.is_reading_due else None
-        if reading is not None:
+        reading = None
+        if self._policy.is_reading_due:
+            reading = self._read_cores()
             self._policy.take(reading, now)
         if self._policy.threads != before:
             self._set_threads(self._policy.threads)
-            _logger.debug("threads", extra={"fields": self._fields(before, reading)})
+            _logger.debug("the number of threads changed", extra={"fields": self._fields(before, reading)})
         if not self._has_worked.is_set():
             self._has_worked.set()
 

@@ -16,6 +16,8 @@ CROWDED_SHARE: Final = 0.5
 with a thread fewer. A process that wants a third of a core comes to 0.2 to 0.4, and is better shared with."""
 STARK_SHARE: Final = 0.8
 """One reading of this is enough."""
+IDLE_PART: Final = 0.25
+"""A worker that computes for less of the time than this is not judged by its waiting alone."""
 WINDOW_STEPS: Final = 12
 """Decode steps that are looked at together."""
 MARGIN: Final = 1.15
@@ -37,9 +39,10 @@ _DRIFT: Final = 1.001
 
 
 class CoreReading(NamedTuple):
-    """What the system says of the time since the reading before. ``used_by_others``: how many of the CPUs that this
-    process may use, on average."""
+    """What the system says of the ``seconds`` since the reading before. ``used_by_others``: how many of the CPUs that
+    this process may use, on average."""
 
+    seconds: float
     waited_seconds: float
     used_by_others: float
 
@@ -95,16 +98,20 @@ class ThreadPolicy:
         """Something else than such a step has taken that long."""
         self._computed_seconds += seconds
 
-    def take(self, reading: CoreReading, now: float) -> None:
-        """What the system says, when ``is_reading_due``."""
-        share = 0.0 if self._is_mixed else reading.waited_seconds / max(READING_SECONDS, self._computed_seconds)
-        room_before, self._room = self._room, int(self._cpus - reading.used_by_others + 0.5)
+    def take(self, reading: CoreReading | None, now: float) -> None:
+        """What the system says, when ``is_reading_due``; ``None`` if it does not tell."""
+        computed, self._computed_seconds = self._computed_seconds, 0.0
+        is_mixed, self._is_mixed = self._is_mixed, False
+        if reading is None:
+            return
+        # Threads that wake up now and then while there is nothing to compute wait too, a little.
+        share = reading.waited_seconds / max(computed, READING_SECONDS, IDLE_PART * reading.seconds)
         share_before, self._share_before = self._share_before, share
-        self._computed_seconds, self._is_mixed = 0.0, False
+        room_before, self._room = self._room, int(self._cpus - reading.used_by_others + 0.5)
         if not self._can_see:
             self._can_see, self._rest_seconds = True, FIRST_REST_SECONDS
         is_crowded = share >= STARK_SHARE or share + share_before >= 2 * CROWDED_SHARE
-        if is_crowded and self.threads > 1:
+        if is_crowded and not is_mixed and self.threads > 1:
             self._fall(now)
         elif self.is_aside and now - self._changed_at >= self._rest_seconds:
             wanted = min(self._most, self._room, room_before)
