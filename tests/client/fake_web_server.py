@@ -15,7 +15,7 @@ Frame = tuple[str, Any]
 
 TOKEN = "5f" * 32
 DEFAULT_REPLY = ("Rhine", ", ", "Rhône", ", ", "Po")
-_WAIT_SECONDS = 5.0
+_WAIT_SECONDS = 30.0
 
 
 @dataclass

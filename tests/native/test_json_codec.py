@@ -444,9 +444,9 @@ def test_unknown_repeated_key_beside_a_large_array_is_ignored() -> None:
 def test_media_of_several_megabytes_is_read_in_reasonable_time() -> None:
     content = bytes(range(256)) * 12_000
     encoded = json_codec.request_codec().encode(requests.PutMedia(content, ""))
-    started = time.perf_counter()
+    started = time.process_time()
     assert decode(encoded) == requests.PutMedia(content, "")
-    assert time.perf_counter() - started < 2.0
+    assert time.process_time() - started < 2.0
 
 
 # ---- every type, both encodings

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.fixtures.scripted_sessions import PARAMS, ScriptedSessions, ScriptedTurn
-from tests.fixtures.session_client import SocketClient, connect, serving
+from tests.fixtures.session_client import DEADLINE_SECONDS, SocketClient, connect, serving
 
 from superfluid.domain.reply import Finish
 from superfluid.errors import AddressUnavailableError
@@ -36,12 +36,12 @@ async def generating_client(api: ScriptedSessions, path: Path) -> tuple[SocketCl
 
 
 async def cancelled(turn: ScriptedTurn) -> None:
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         await turn.cancelled.wait()
 
 
 async def no_clients(server: SocketServer) -> None:
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         while server.connections:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
@@ -255,7 +255,7 @@ async def test_stopping_server_lets_a_generation_finish_within_the_drain(path: P
     client, turn = await generating_client(api, path)
     idle = await connect(path)
     await idle.call(requests.List())
-    stopping = asyncio.create_task(server.stop(drain_seconds=10))
+    stopping = asyncio.create_task(server.stop(drain_seconds=60))
     assert await idle.rest() == []
     turn.write("last")
     turn.end()
@@ -282,10 +282,10 @@ async def test_stop_that_is_called_again_hurries_a_drain(path: Path) -> None:
     server = SocketServer(api, path)
     await server.start()
     client, turn = await generating_client(api, path)
-    draining = asyncio.create_task(server.stop(drain_seconds=60))
+    draining = asyncio.create_task(server.stop(drain_seconds=600))
     await asyncio.sleep(0.01)
     assert not turn.cancelled.is_set()
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         await server.stop()
         await draining
     assert isinstance((await client.rest())[-1], responses.Generated)
@@ -304,7 +304,7 @@ async def test_stopping_server_does_not_wait_for_a_client_that_does_not_read(pat
     await api.append(1, "x" * 30_000_000, (1,))
     client.reader._transport.pause_reading()  # type: ignore[attr-defined]
     await client.send(requests.Read(1, 0))
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(DEADLINE_SECONDS):
         await server.stop()
     assert server.connections == 0
     client.writer.transport.abort()

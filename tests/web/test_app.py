@@ -6,7 +6,7 @@ import json
 import httpx
 import pytest
 from tests.fixtures.scripted_sessions import ScriptedSessions
-from tests.fixtures.session_web import ORIGIN, TOKEN, raw_request, read_response, web_serving
+from tests.fixtures.session_web import DEADLINE_SECONDS, ORIGIN, TOKEN, raw_request, read_response, web_serving
 
 from superfluid.config import CompletionConfig
 from superfluid.native.frames import MAX_FRAME_BYTES
@@ -91,7 +91,7 @@ async def test_stranger_is_refused_before_the_body_arrives() -> None:
     async with web_serving(ScriptedSessions()) as web:
         reader, writer = await asyncio.open_connection("127.0.0.1", web.port)
         writer.write(b"POST /web/rpc HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000000\r\n\r\n")
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             assert (await read_response(reader)).status == 401
         writer.close()
 
@@ -142,7 +142,7 @@ async def test_body_over_the_bound_is_refused_with_413_and_an_err() -> None:
         lines = [f"{name}: {value}" for name, value in RIGHT]
         head = ["POST /web/rpc HTTP/1.1", "Host: localhost", f"Content-Length: {MAX_FRAME_BYTES + 1}", *lines, "", ""]
         writer.write("\r\n".join(head).encode())
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             response = await read_response(reader)
         assert response.status == 413
         assert message_of(response.body)
@@ -234,7 +234,7 @@ async def test_rpc_client_that_hangs_up_ends_its_completion() -> None:
         )
         _, writer = await asyncio.open_connection("127.0.0.1", web.port)
         writer.write(head.encode() + body)
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             while not api.completions:  # noqa: ASYNC110  (until the request has arrived)
                 await asyncio.sleep(0.001)
             writer.close()

@@ -2,7 +2,7 @@ import asyncio
 import socket
 
 from tests.fixtures.scripted_sessions import ScriptedSessions
-from tests.fixtures.session_web import raw_request, web_serving
+from tests.fixtures.session_web import DEADLINE_SECONDS, raw_request, web_serving
 
 
 async def test_server_names_its_address() -> None:
@@ -11,10 +11,10 @@ async def test_server_names_its_address() -> None:
 
 
 async def test_idle_server_stops_without_waiting_for_the_drain() -> None:
-    async with web_serving(ScriptedSessions(), drain_timeout_seconds=30) as web:
+    async with web_serving(ScriptedSessions(), drain_timeout_seconds=300) as web:
         assert (await raw_request(web.port, "GET", "/web/health")).status == 200
         web.server.stop()
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             await web.task
 
 

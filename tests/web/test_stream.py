@@ -12,7 +12,7 @@ from tests.fixtures.session_web import TOKEN, WebListener, web_serving
 from superfluid.domain.reply import Finish
 from superfluid.errors import EngineFaultError
 
-DEADLINE_SECONDS = 5
+DEADLINE_SECONDS = 30
 
 
 class EventStream:
@@ -176,7 +176,7 @@ async def test_closing_the_stream_cancels_the_generation_at_once() -> None:
     async with streaming(api) as (stream, _):
         turn = await next_turn(api)
         stream.writer.close()
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             await turn.cancelled.wait()
         assert api.logs[1][-1].body.finish == Finish.CANCELLED  # type: ignore[union-attr]
 
@@ -191,7 +191,7 @@ async def test_closing_the_stream_while_the_generation_is_accepted_cancels_it() 
         stream.writer.close()
         await asyncio.sleep(0.05)
         api.gate.set()
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             await (await api.turns.get()).cancelled.wait()
         assert not api.running
 
@@ -217,13 +217,13 @@ async def test_connection_can_be_used_again_after_the_end() -> None:
 
 async def test_stopping_server_lets_a_stream_finish() -> None:
     api = ScriptedSessions()
-    async with streaming(api, drain_timeout_seconds=10) as (stream, web):
+    async with streaming(api, drain_timeout_seconds=60) as (stream, web):
         turn = await next_turn(api)
         web.server.stop()
         await asyncio.sleep(0.2)
         turn.end()
         assert (await stream.rest())[-1] == {"done": {"tokens_generated": 0, "finish": 1, "warm_prefix": 0}}
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             await web.task
 
 
@@ -235,7 +235,7 @@ async def test_stopping_server_ends_a_stream_that_outlasts_the_drain_with_an_err
         (failure,) = await stream.rest()
         assert failure == {"error": "the server is shutting down"}
         assert turn.cancelled.is_set()
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             await web.task
 
 

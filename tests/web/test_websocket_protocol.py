@@ -15,7 +15,7 @@ HANDSHAKE = (
     f"Origin: {ORIGIN}\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
     f"Sec-WebSocket-Protocol: superfluid.v1, superfluid.token.{TOKEN}\r\n"
 )
-DEADLINE_SECONDS = 5
+DEADLINE_SECONDS = 30
 TEXT, BINARY, CONTINUATION, CLOSE, PING, PONG = 0x81, 0x82, 0x80, 0x88, 0x89, 0x8A
 BEGUN_TEXT, PART = 0x01, 0x00
 

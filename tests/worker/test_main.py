@@ -159,15 +159,15 @@ def test_main_missing_model_file_is_the_files_fault(worker: _Worker) -> None:
 def test_main_daemon_gone_in_the_middle_of_a_step_exits_at_once(
     worker: _Worker, scripted: Callable[..., EngineSettings]
 ) -> None:
-    """The short job goes first; when its tick is reported, the first chunk of the long one (at least 3 s) has begun."""
-    worker.load(scripted(token_seconds=0.2))
+    """The short job goes first; when its tick is reported, the first chunk of the long one (at least 7 s) has begun."""
+    worker.load(scripted(token_seconds=0.5))
     for length in (2, 400):
         worker.send(Submit(make_job(words(length, length), max_tokens=1)))
     assert isinstance(worker.receive(), Tick)
     started = time.monotonic()
     worker.socket.close()
     assert worker.exit_code() == 0
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 5
 
 
 def test_main_cancelled_prompt_does_not_wait_for_its_chunk(
@@ -224,8 +224,11 @@ def test_main_log_records_arrive_as_frames_down_to_the_level_asked_for(
         worker.send(Ping(1))
 
 
-def test_main_bug_in_the_loop_is_told_and_exits_with_failure(worker: _Worker) -> None:
-    worker.load(make_settings(1))
+def test_main_bug_in_the_loop_is_told_and_exits_with_failure(
+    worker: _Worker, scripted: Callable[..., EngineSettings]
+) -> None:
+    # The first must still run when the second comes, however long that takes.
+    worker.load(scripted(token_seconds=0.1))
     job = make_job(words(1, 40), max_tokens=100_000)
     worker.send(Submit(job))
     worker.send(Submit(job))  # breaks an invariant: ids are unique
