@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from superfluid.telemetry.line_format import level_name, screen_line
-from superfluid.telemetry.logs import DaemonLog, JsonFileSink, Sink, StderrSink, print_note
+from superfluid.telemetry.logs import DaemonLog, JsonFileSink, Sink, print_note
 from superfluid.telemetry.stderr_capture import StderrCapture
+from superfluid.telemetry.stderr_sink import StderrSink
 from superfluid.tui.protocol import FrameError, FrameReader, Hello, LogLine, Sample, decode_from_monitor, encode_frame
 
 FEED_SECONDS: Final = 0.25

@@ -16,7 +16,8 @@ from superfluid.config import LogConfig
 from superfluid.errors import EnvironmentFaultError, InvalidValueError
 from superfluid.telemetry.file_sink import RotatingFileSink
 from superfluid.telemetry.filter import INFO, WARN, LogFilter, parse_filter
-from superfluid.telemetry.line_format import FieldValue, compact_line, json_line
+from superfluid.telemetry.line_format import FieldValue, json_line
+from superfluid.telemetry.stderr_sink import StderrSink, write_stderr
 
 DAEMON = "superfluid_daemon"
 SCHEDULER = "superfluid_daemon::scheduler"
@@ -153,23 +154,6 @@ def _level_for(log_filter: LogFilter, target: str) -> int:
     return max(level, INFO if log_filter.has_directive_for(target) else WARN)
 
 
-class StderrSink:
-    """Compact lines on standard error, written at once, so that they keep their place among other output."""
-
-    def __init__(self) -> None:
-        self.dropped_lines = 0
-
-    def write(self, record: logging.LogRecord) -> None:
-        try:
-            sys.stderr.write(compact_line(record) + "\n")
-            sys.stderr.flush()
-        except (OSError, ValueError):  # closed, or nobody reads it any more
-            self.dropped_lines += 1
-
-    def close(self) -> None:
-        """Standard error stays open."""
-
-
 class JsonFileSink:
     """JSON lines in rotating files."""
 
@@ -234,6 +218,6 @@ def redirect_stderr(path: Path) -> None:
 def print_note(message: str) -> None:
     """A line on stderr about the log itself."""
     try:
-        print(f"superfluid: {message}", file=sys.stderr, flush=True)
+        write_stderr(f"superfluid: {message}\n")
     except (OSError, ValueError):
         return  # nobody is there to be told

@@ -1,5 +1,6 @@
 """Descriptor 2 as a pipe, so that whatever anybody writes there can be shown on a screen. Lives in the daemon."""
 
+import errno
 import os
 import sys
 import threading
@@ -8,6 +9,7 @@ from typing import Final
 
 MAX_LINE_BYTES: Final = 16 * 1024
 _READ_BYTES: Final = 1 << 16
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class StderrCapture:
@@ -65,6 +67,6 @@ class StderrCapture:
     def _mirror(self, data: bytes) -> None:
         try:
             os.write(self._original, data)
-        except OSError:
-            # The terminal has been closed: there is nobody to show it to.
-            self.is_mirrored = False
+        except OSError as error:
+            # A full disk can have room again. A terminal that was closed stays so: there is nobody to show it to.
+            self.is_mirrored = error.errno in _FULL
