@@ -78,11 +78,29 @@ async def test_models_of_an_unknown_name_is_404() -> None:
     assert (response.status_code, _error(response)["code"]) == (404, "model_not_found")
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/v1/chat", "/v1/chat/completions/", "/api/tags"])
+@pytest.mark.parametrize("path", ["/nothing", "/v1/chat", "/v1/chat/completions/", "/v1/models/"])
 async def test_unknown_route_is_404_in_openai_form(path: str) -> None:
     async with FrontEnd().client() as client:
         response = await client.get(path)
     assert (response.status_code, _error(response)["type"]) == (404, "invalid_request_error")
+
+
+async def test_unknown_route_that_another_server_has_is_met_with_the_nearest() -> None:
+    async with FrontEnd().client() as client:
+        responses = await client.post("/v1/responses", json={})
+        near = await client.get("/v1/modles")
+        wrong_method = await client.post("/v1/models/load", json={})
+    assert _error(responses)["message"].endswith("POST /v1/chat/completions is the nearest")
+    assert _error(near)["message"] == "there is no route /v1/modles; the nearest is /v1/models"
+    assert "the one model" in _error(wrong_method)["message"]
+
+
+@pytest.mark.parametrize(("config", "status"), [(HttpConfig(), 404), (KEYED, 401)])
+async def test_refusal_under_api_is_in_ollama_form(config: HttpConfig, status: int) -> None:
+    async with FrontEnd(config=config).client() as client:
+        response = await client.get("/api/tags")
+    assert response.status_code == status
+    assert isinstance(response.json()["error"], str)
 
 
 async def test_wrong_method_is_405_and_names_the_right_one() -> None:

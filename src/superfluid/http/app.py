@@ -18,13 +18,13 @@ from superfluid.domain.statistics import ModelStatistics
 from superfluid.errors import InternalFaultError, ShuttingDownError, SuperfluidError
 from superfluid.http.admission import Admission
 from superfluid.http.dialect import Dialect
-from superfluid.http.errors import openai_error_body
+from superfluid.http.errors import ollama_error_body, openai_error_body
 from superfluid.http.generation import GenerationContext, GenerationEndpoint, RecordGeneration
 from superfluid.http.guards import BrowserGuard
 from superfluid.http.lora import LoraPages
 from superfluid.http.openai import ChatDialect
 from superfluid.http.openai_completions import CompletionsDialect
-from superfluid.http.pages import MethodTable, MetricsPage, Pages, StatusSource
+from superfluid.http.pages import MethodTable, MetricsPage, Pages, StatusSource, UnknownRoute
 from superfluid.http.qos import with_checked_headers
 from superfluid.http.responses import send_error
 from superfluid.http.status import SessionOf
@@ -100,7 +100,7 @@ def _router(pages: Pages, context: GenerationContext, adapters: AdapterDirectory
         tables["/v1/lora/load"] = {"POST": lora.load}
         tables["/v1/lora/unload"] = {"POST": lora.unload}
     routes = [Route(path, MethodTable(handlers)) for path, handlers in tables.items()]
-    return Router(routes, redirect_slashes=False, default=pages.not_found)
+    return Router(routes, redirect_slashes=False, default=UnknownRoute(tables))
 
 
 class Application:
@@ -123,13 +123,13 @@ class Application:
         except asyncio.CancelledError:
             # Only the server cancels a request, when the time to drain is up: this is the request's end, not an error.
             if not response.has_started:
-                await _refuse(response, ShuttingDownError("the server is shutting down"))
+                await _refuse(scope, response, ShuttingDownError("the server is shutting down"))
         except Exception as error:
             # Supervision point: whatever a request runs into ends this request only. A failure inside a begun answer
             # goes up to the server, which closes the connection.
             if response.has_started:
                 raise
-            await _refuse(response, error)
+            await _refuse(scope, response, error)
 
 
 class _WatchedSend:
@@ -144,8 +144,10 @@ class _WatchedSend:
         await self._send(message)
 
 
-async def _refuse(send: Send, error: Exception) -> None:
+async def _refuse(scope: Scope, send: Send, error: Exception) -> None:
     if not isinstance(error, SuperfluidError):
         logger.error("a request failed", exc_info=error)
         error = InternalFaultError("superfluid failed to answer; its log has the details")
-    await send_error(send, error, openai_error_body(error))
+    # Ollama's clients look for the message itself where OpenAI's look for an object.
+    in_dialect = ollama_error_body if scope["path"].startswith("/api/") else openai_error_body
+    await send_error(send, error, in_dialect(error))

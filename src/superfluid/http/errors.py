@@ -99,6 +99,11 @@ def openai_error_body(error: errors.SuperfluidError, *, param: str | None = None
     return msgspec.json.encode({"error": members})
 
 
+def ollama_error_body(error: errors.SuperfluidError) -> bytes:
+    """As Ollama writes it: the message alone."""
+    return msgspec.json.encode({"error": error.message})
+
+
 def openai_error_frame(error: errors.SuperfluidError) -> bytes:
     """What ends an event stream that had begun: one frame with the error, then the end mark."""
     row = error_row(error)

@@ -77,7 +77,7 @@ def _content(index: int, content: str | Sequence[ContentPart] | None) -> str:
     for number, part in enumerate(content):
         if part.type in _MEDIA_PARTS:
             raise UnsupportedInputError(
-                f"the model takes text only, not {part.type}", param=f"messages[{index}].content"
+                f"this route takes text only, not {part.type}", param=f"messages[{index}].content"
             )
         if part.type == "text":
             if not isinstance(part.text, str):

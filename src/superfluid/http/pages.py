@@ -1,6 +1,6 @@
 """The pages that generate nothing: health, metrics, models, the root. Runs in the daemon; touches no engine."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -12,6 +12,7 @@ from superfluid.clock import Clock
 from superfluid.domain.statistics import KeyStatistics, ModelStatistics
 from superfluid.errors import MethodNotAllowedError, ModelLoadingError, RouteNotFoundError, RouteRetiredError
 from superfluid.http.errors import RETRY_AFTER_SECONDS, openai_error_body
+from superfluid.http.foreign_routes import route_hint
 from superfluid.http.key_metrics import key_rows
 from superfluid.http.responses import TEXT, Header, send_error, send_response
 from superfluid.http.status import SessionOf, props_page, slots_entry
@@ -44,8 +45,22 @@ class MethodTable:
             await handler(scope, receive, send)
             return
         allowed = ", ".join(sorted(self._handlers))
-        error = MethodNotAllowedError(f"{scope['path']} answers {allowed}, not {scope['method']}")
+        hint = route_hint(scope["path"], ())
+        problem = f"{scope['path']} answers {allowed}, not {scope['method']}"
+        error = MethodNotAllowedError(problem if hint is None else f"{problem}; {hint}")
         await send_error(send, error, openai_error_body(error), [(b"allow", allowed.encode())])
+
+
+class UnknownRoute:
+    """The endpoint of all paths that there is no other for. ``known`` are those of the others."""
+
+    def __init__(self, known: Iterable[str]) -> None:
+        self._known = list(known)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        hint = route_hint(scope["path"], self._known)
+        problem = f"there is no route {scope['path']}"
+        raise RouteNotFoundError(problem if hint is None else f"{problem}; {hint}")
 
 
 class Pages:
@@ -111,14 +126,14 @@ class Pages:
         await send_response(send, 200, msgspec.json.encode({"object": "list", "data": entries}))
 
     async def show_model(self, scope: Scope, receive: Receive, send: Send) -> None:
-        model = self._models.resolve(scope["path_params"]["model"])
+        name = scope["path_params"]["model"]
+        if not name:
+            raise RouteNotFoundError(f"there is no route {scope['path']}; the nearest is /v1/models")
+        model = self._models.resolve(name)
         await send_response(send, 200, msgspec.json.encode(model_entry(model)))
 
     async def root(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send_response(send, 200, b"superfluid is running\n", TEXT)
-
-    async def not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise RouteNotFoundError(f"there is no route {scope['path']}")
 
 
 def model_entry(model: ServedModel) -> dict[str, Any]:
