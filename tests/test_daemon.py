@@ -68,7 +68,7 @@ def test_taken_port_ends_the_start_with_1_and_names_the_address(tmp_path: Path) 
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         ended = run_superfluid("serve", "--runtime", "fake", "--no-sessions", "--http", address, home=tmp_path)
     assert ended.returncode == 1
-    assert f"error: cannot listen on {address}: Address already in use\n" in ended.stderr
+    assert f"error: cannot listen on {address}: Address already in use; another program listens there, " in ended.stderr
 
 
 def test_file_that_aborts_llama_cpp_ends_the_worker_and_is_reported_with_its_last_words(tmp_path: Path) -> None:

@@ -112,10 +112,15 @@ def test_bad_usage_in_a_process_exits_2(tmp_path: Path) -> None:
     assert "the nearest is --port" in ended.stderr
 
 
-@pytest.mark.parametrize("arguments", [["llama3.2"], ["./m.gguf", "--pull-no-mmproj"]])
-def test_serve_with_bad_model_text_ends_before_it_makes_anything(arguments: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["llama3.2"], 2), (["./absent.gguf"], 1), (["./absent.gguf", "--pull-no-mmproj"], 2)],
+)
+def test_serve_with_a_wrong_model_ends_before_it_makes_anything(
+    arguments: list[str], code: int, tmp_path: Path
+) -> None:
     ended = run_superfluid("serve", *arguments, "--port", "0", home=tmp_path)
-    assert (ended.returncode, ended.stdout) == (2, "")
+    assert (ended.returncode, ended.stdout) == (code, "")
     assert ended.stderr.startswith("error: ")
     assert ended.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
@@ -176,3 +181,14 @@ def test_help_loads_no_heavy_modules(tmp_path: Path) -> None:
     ended = run_superfluid("--help", home=tmp_path, environment={"PYTHONPROFILEIMPORTTIME": "1"})
     for module in ("asyncio", "rich", "httpx", "numpy", "starlette", "superfluid.daemon"):
         assert not re.search(rf"\| +{re.escape(module)}$", ended.stderr, re.MULTILINE), module
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a file that is always full")
+@pytest.mark.parametrize("arguments", [["--help"], ["version"]])
+def test_output_that_cannot_be_written_is_one_line_and_exits_1(arguments: list[str], tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [*COMMAND, *arguments], env=clean_environment(tmp_path), stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == "error: the output cannot be written: No space left on device\n"

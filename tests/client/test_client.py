@@ -35,6 +35,11 @@ def test_get_finds_a_session_by_its_id(client: Client) -> None:
     assert (again.id, again.sampling, again.messages()) == (session.id, Sampling(seed=5), session.messages())
 
 
+def test_session_of_a_text_is_a_type_error_that_names_the_argument_for_it(client: Client) -> None:
+    with pytest.raises(TypeError, match="system= takes the text"):
+        client.session("You are a geographer.")  # type: ignore[arg-type]
+
+
 def test_get_of_an_unknown_session_raises(client: Client) -> None:
     with pytest.raises(UnknownSession, match="99"):
         client.get(99)

@@ -99,7 +99,7 @@ def test_file_cut_in_its_header_says_truncated(tmp_path: Path, kept: int) -> Non
     [
         (b"", "is empty"),
         (b"GG", "is no GGUF"),
-        (b"hello world", "is no GGUF file$"),
+        (b"hello world", "is no GGUF file; models in other formats"),
         (b"PK\x03\x04....", "zip archive"),
         (b"version https://git-lfs.github.com/spec/v1\n", "LFS pointer"),
         (b"<!doctype html>", "web page"),

@@ -158,7 +158,7 @@ def test_enum_within_a_request_is_read_as_a_null_too(text: str) -> None:
         ('{"Create":null}', "Create: expected an object, got null"),
         ('{"Create":[null]}', "Create: expected an object, got an array"),
         ('{"Nope":{}}', "there is no variant Nope"),
-        ('"tree"', "there is no variant tree"),
+        ('"tree"', "there is no variant tree; the nearest is Tree"),
         ('{"hello world":{}}', "there is no such variant"),
         ('{"Committed":{}}', "there is no variant Committed"),
         ("{}", "exactly one key"),

@@ -60,7 +60,12 @@ OTHERS: list[tuple[str, str, int, str]] = [
     ("GET", "/web/rpc", 405, "/web/rpc does not answer GET"),
     ("POST", "/web/ws", 405, "/web/ws does not answer POST"),
     ("POST", "/web/health", 405, "/web/health does not answer POST"),
-    ("POST", "/web", 404, "the web listener has /web/rpc, /web/stream, /web/ws and /web/health"),
+    (
+        "POST",
+        "/web",
+        404,
+        "the web listener has /web/rpc, /web/stream, /web/ws and /web/health; OpenAI's routes are at --http",
+    ),
     ("GET", "/web/ws", 426, "/web/ws is a WebSocket: ask for an upgrade"),
 ]
 

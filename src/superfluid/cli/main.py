@@ -1,5 +1,7 @@
 """The entry point: ``superfluid`` and its commands, and what becomes of an error that reaches the top."""
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
 
@@ -16,6 +18,9 @@ from superfluid.errors import SuperfluidError, UsageError
 from superfluid.version import __version__
 
 EXIT_OK, EXIT_FAILURE, EXIT_USAGE = 0, 1, 2
+
+# What writing to a redirected stdout runs into. A reader that went away is click's to deal with.
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 _EXAMPLES = """\b
 Examples:
@@ -39,6 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail("interrupted", EXIT_FAILURE)
     except click.ClickException as error:
         return _fail(_plain_message(error), EXIT_USAGE)
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        _drop_output()
+        return _fail(f"the output cannot be written: {error.strerror}", EXIT_FAILURE)
     return result if isinstance(result, int) else EXIT_OK
 
 
@@ -113,6 +123,13 @@ def _version_command() -> click.Command:
 def _fail(message: str, code: int) -> int:
     say_error(message)
     return code
+
+
+def _drop_output() -> None:
+    """What is left in stdout's buffer would be tried once more at exit, and complained of."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _plain_message(error: click.ClickException) -> str:

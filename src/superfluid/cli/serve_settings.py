@@ -431,7 +431,9 @@ def _address(text: str, flag: str = "--http") -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     is_bracketed = host.startswith("[") and host.endswith("]")
     if not colon or not host or not port.isdecimal() or (":" in host and not is_bracketed):
-        raise UsageError(f"{flag} must be ADDRESS:PORT, such as 127.0.0.1:8453 or [::1]:8453, got {text!r}", param=flag)
+        usual = 8460 if flag == "--web" else 8453
+        example = f"127.0.0.1:{usual} or [::1]:{usual}"
+        raise UsageError(f"{flag} must be ADDRESS:PORT, such as {example}, got {text!r}", param=flag)
     return host[1:-1] if is_bracketed else host, int(port)
 
 

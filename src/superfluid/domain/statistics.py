@@ -2,11 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from superfluid.domain.request import QosClass
+
+BLOCK_TOKENS: Final = 256
+"""The unit in which the KV pool is reported."""
+
+
+def blocks(tokens: int) -> int:
+    """Blocks that ``tokens`` of one lane touch."""
+    return -(-tokens // BLOCK_TOKENS)
 
 
 class DurationHistogram(Struct, frozen=True):

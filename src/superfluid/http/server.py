@@ -1,6 +1,7 @@
 """The listener and the HTTP server around the application. Runs in the daemon, whose root owns the signals."""
 
 import asyncio
+import errno
 import math
 import socket
 from collections.abc import Iterator
@@ -46,6 +47,8 @@ def bind_listener(host: str, port: int) -> socket.socket:
 
 def _unavailable(host: str, port: int, error: Exception) -> AddressUnavailableError:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        reason += "; another program listens there, and port 0 takes a free one"
     return AddressUnavailableError(f"cannot listen on {_authority(host, port)}: {reason}")
 
 

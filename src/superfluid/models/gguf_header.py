@@ -258,4 +258,4 @@ def _guess(magic: bytes) -> str:
         return ": it is a Git LFS pointer; fetch the file itself (git lfs pull)"
     if magic[:1] == b"<":
         return ": it looks like a web page; the download went wrong"
-    return ""
+    return "; models in other formats must be fetched as GGUF, or converted by llama.cpp's convert_hf_to_gguf.py"

@@ -70,7 +70,8 @@ def model_sets(files: Iterable[HubFile]) -> list[ModelSet]:
 def choose_set(sets: Sequence[ModelSet], quant: str | None, repository: str) -> ModelSet:
     """The set that ``quant`` means (None, ``latest``: the most usual one). Raises PullError, listing what there is."""
     if not sets:
-        raise PullError(f"{repository} holds no GGUF model")
+        hint = "they are often in a repository of their own, whose name ends in -GGUF"
+        raise PullError(f"{repository} holds no GGUF model; {hint}")
     if quant is None or quant.lower() == "latest":
         return min(sets, key=_preference)
     # Q4_K must not silently mean Q4_K_M: only where no name has it as a whole word is a part of one enough.

@@ -112,10 +112,12 @@ def classify(model: str) -> Path | HubId:
 
 
 def check_model_name(model: str | None, *, pulls_mmproj: bool = True) -> None:
-    """What can be said about the name without a network or a look into the file. Raises UsageError."""
+    """What can be said without a network or a look into the file. Raises UsageError, and ModelFileError for no file."""
     source = None if model is None else classify(model)
     if not pulls_mmproj and not isinstance(source, HubId):
         raise UsageError("--pull-no-mmproj is for models from the hub, org/model[:quant]", param="--pull-no-mmproj")
+    if isinstance(source, Path):
+        _all_parts(source)
 
 
 def _all_parts(path: Path) -> tuple[Path, ...]:

@@ -1,6 +1,7 @@
 """Reads parsed JSON by the shapes of the schema. Readers say what is wrong, and those around them say where. Pure."""
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, assert_never
 
 import msgspec
@@ -177,7 +178,7 @@ def _choice_reader(members: tuple[Any, ...]) -> Reader:
     def read(tree: Any) -> Any:
         name, content = _split_variant(tree)
         if name not in by_name:
-            raise _unknown(name)
+            raise _unknown(name, by_name)
         if content is not None:
             raise CodecError("this variant has no fields", name)
         return by_name[name]
@@ -196,9 +197,13 @@ def _split_variant(tree: Any) -> tuple[str, Any]:
     return next(iter(tree.items()))
 
 
-def _unknown(name: str) -> CodecError:
-    is_nameable = name.isidentifier() and name.isascii() and len(name) <= 40
-    return CodecError(f"there is no variant {name}" if is_nameable else "there is no such variant")
+def _unknown(name: str, known: Iterable[str]) -> CodecError:
+    if not (name.isidentifier() and name.isascii() and len(name) <= 40):
+        return CodecError("there is no such variant")
+    capitals = {each.lower(): each for each in known}
+    nearest = difflib.get_close_matches(name.lower(), capitals, n=1, cutoff=0.7)
+    hint = f"; the nearest is {capitals[nearest[0]]}" if nearest else ""
+    return CodecError(f"there is no variant {name}{hint}")
 
 
 def _record_reader(record: schema.Record, unions: dict[Any, Reader]) -> Reader:
@@ -231,7 +236,7 @@ def _variants_reader(records: tuple[schema.Record, ...], unions: dict[Any, Reade
     def read(tree: Any) -> Any:
         name, content = _split_variant(tree)
         if name not in readers:
-            raise _unknown(name)
+            raise _unknown(name, readers)
         return _read_at(name, readers[name], content)
 
     return read

@@ -6,11 +6,12 @@ The memory that counts is what lanes and the host cache may hold together. Lanes
 import enum
 
 from superfluid.domain.memory import MemoryRules
+from superfluid.domain.statistics import blocks
 from superfluid.scheduling.plan import EvictionLook
 from superfluid.scheduling.prefix import PrefixIndex
 from superfluid.scheduling.rates import Rates
 from superfluid.scheduling.sequence import Lane
-from superfluid.scheduling.statistics import SchedulerCounters, blocks
+from superfluid.scheduling.statistics import SchedulerCounters
 
 
 class PressureLevel(enum.IntEnum):

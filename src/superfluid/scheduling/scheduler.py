@@ -13,6 +13,7 @@ from superfluid.domain.reply import Finish
 from superfluid.domain.request import QosClass
 from superfluid.domain.scheduling import DEFAULT_RULES, SchedulingRules
 from superfluid.domain.speculation import NO_SPECULATION, SpeculationRules
+from superfluid.domain.statistics import blocks
 from superfluid.errors import ContextLengthExceededError, InvalidValueError, QueueFullError
 from superfluid.scheduling.admission import Admission
 from superfluid.scheduling.checkpoints import Checkpoints
@@ -27,7 +28,7 @@ from superfluid.scheduling.pressure import Pressure, PressureLevel
 from superfluid.scheduling.rates import Rates
 from superfluid.scheduling.sequence import Lane, Sequence
 from superfluid.scheduling.speculation import Speculation
-from superfluid.scheduling.statistics import LaneView, SchedulerCounters, SchedulerStatistics, blocks
+from superfluid.scheduling.statistics import LaneView, SchedulerCounters, SchedulerStatistics
 from superfluid.scheduling.token_tree import Tokens
 from superfluid.scheduling.work import WorkChooser
 

@@ -1,10 +1,6 @@
 """What the scheduler counts, and the frozen record in which it says so. Pure; lives in the worker."""
 
 from dataclasses import dataclass
-from typing import Final
-
-BLOCK_TOKENS: Final = 256
-"""The unit in which the KV pool is reported."""
 
 
 @dataclass(slots=True)
@@ -64,8 +60,3 @@ class SchedulerStatistics:
     pinned_bytes: int = 0
     memory_used_bytes: int = 0
     memory_total_bytes: int = 0
-
-
-def blocks(tokens: int) -> int:
-    """Blocks that ``tokens`` of one lane touch."""
-    return -(-tokens // BLOCK_TOKENS)

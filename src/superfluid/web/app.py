@@ -75,7 +75,9 @@ class WebApplication:
         elif path in self._posts or path in (SOCKET_PATH, HEALTH_PATH):
             raise MethodNotAllowedError(f"{path} does not answer {method}")
         else:
-            raise RouteNotFoundError("the web listener has /web/rpc, /web/stream, /web/ws and /web/health")
+            raise RouteNotFoundError(
+                "the web listener has /web/rpc, /web/stream, /web/ws and /web/health; OpenAI's routes are at --http"
+            )
 
     async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] != SOCKET_PATH:

@@ -1,6 +1,7 @@
 """Puts the supervisor's numbers into the record that metrics and monitors read. Pure; used in the daemon."""
 
-from superfluid.domain.statistics import ModelStatistics, TickStatus
+from superfluid.domain.model import ModelFacts
+from superfluid.domain.statistics import ModelStatistics, TickStatus, blocks
 from superfluid.worker.journal import JobJournal
 from superfluid.worker.protocol import KvTotals, TickRecord
 from superfluid.worker.totals import TickTotals
@@ -44,12 +45,17 @@ def model_statistics(
     is_ready: bool,
     failures: int,
     respawns: int,
+    facts: ModelFacts | None = None,
     tick: TickStatus = NO_TICK,
     kv: KvTotals = NO_KV_FILES,
 ) -> ModelStatistics:
-    """The scheduler's view where a worker is ticking; without one, every job waits. ``tick`` is the one in flight."""
+    """The scheduler's view where a worker is ticking; without one, every job waits. ``tick`` is the one in flight.
+
+    ``facts`` are those of the model, once it has loaded: how large the pool is, is known before the first tick.
+    """
     counters = totals.counters()
     last = totals.last or EMPTY_TICK
+    idle_blocks = 0 if facts is None else facts.lanes * blocks(facts.window_tokens)
     running = jobs.jobs_with_lane
     # The last record can be older than the last job's end.
     is_ticking = totals.last is not None and len(jobs) > 0
@@ -83,7 +89,7 @@ def model_statistics(
         lanes_active=last.lanes_active if is_ticking else 0,
         queue_depth=last.queue_depth if is_ticking else jobs.waiting_by_class(),
         pool_blocks_used=last.pool_blocks_used,
-        pool_blocks_total=last.pool_blocks_total,
+        pool_blocks_total=last.pool_blocks_total or idle_blocks,
         prefill_budget_tokens=last.chunk_budget_tokens,
         decode_grant_tokens=last.decode_grant_tokens,
         host_cache_bytes=last.host_cache_bytes,

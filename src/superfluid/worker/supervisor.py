@@ -212,6 +212,7 @@ class WorkerSupervisor:
             is_ready=self.is_ready,
             failures=self._restarts.failures,
             respawns=self._restarts.respawns,
+            facts=self._facts,
             tick=self._flight.status(self._clock.monotonic(), is_busy=self._link.is_serving and self._jobs.has_lanes),
             kv=self._parked.totals(),
         )

@@ -78,6 +78,8 @@ class AsyncClient:
     ) -> AsyncSession:
         """A new session that opens with ``system`` and declares ``tools``. ``parent`` is only noted: nothing is
         inherited from it."""
+        if not isinstance(sampling, Sampling | None):
+            raise TypeError(f"sampling must be a Sampling, not {sampling!r}; system= takes the text to open with")
         sampling = sampling or Sampling()
         parent_id = parent if isinstance(parent, int) or parent is None else parent.id
         payload = await self.ask("Create", {"parent": parent_id, "params": sampling.to_json()}, "Created")
