@@ -54,6 +54,7 @@ FLAGS: Mapping[str, str] = {
     **dict.fromkeys(["--webui", "--no-webui"], "there is no page to chat on; `superfluid chat` is for that"),
     "--api-key-file": "here it is --key-policy, a file of keys with names",
     **dict.fromkeys(["--ssl-key-file", "--ssl-cert-file", "--ssl-keyfile", "--ssl-certfile"], _TLS),
+    "--lora-modules": "here it is --lora, with NAME=PATH",
     "--lora-scaled": "here it is --lora; the file says how strongly",
     **dict.fromkeys(["--log-level", "-lv", "--verbosity", "--log-verbosity", "--uvicorn-log-level"], _LOG),
     **dict.fromkeys(["--cors", "--allowed-origins"], "web pages use the session API: --web and --web-origin"),
