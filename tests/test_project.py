@@ -76,6 +76,7 @@ ALLOWED_IMPORTS: dict[str, tuple[str, ...]] = {
     "daemon": ("",),
     "model_stack": ("worker", "sessions", "chat", "models", "telemetry.tracer", "engine_settings", "domain", *BASE),
     "model_search": ("models", *BASE),
+    "infill_stack": ("worker", "sessions", "chat", "models", "engine_settings", "domain", *BASE),
     "session_stack": ("native", "web", "http.server", "kvfiles", "sessions", "store", "domain", *BASE),
     "telemetry_stack": ("telemetry", "domain", *BASE),
     "monitor_link": ("telemetry", "tui.protocol", *BASE),

@@ -98,11 +98,17 @@ class GenerationConfig(Struct, frozen=True, kw_only=True):
 
 class CompletionConfig(Struct, frozen=True, kw_only=True):
     """Requests to fill in the middle: ``rate`` a second and ``burst`` at once for each client (``rate`` 0 is without
-    limit), and how long one may take (``None`` is as long as it does)."""
+    limit), and how long one may take (``None`` is as long as it does).
+
+    ``model`` is another model than the served one that does them, with so many lanes and a window of its own (``None``
+    is what it was trained for, up to 8192)."""
 
     rate: float = 10.0
     burst: int = 20
     deadline_seconds: float | None = None
+    model: str | None = None
+    window_tokens: int | None = None
+    lanes: int = 2
 
 
 class HttpQosConfig(Struct, frozen=True, kw_only=True):

@@ -24,7 +24,8 @@ from superfluid.engine_settings import uses_fake_engine
 from superfluid.http.app import create_app
 from superfluid.http.guards import open_door_notice
 from superfluid.http.server import HttpServer, bind_listener, listener_address
-from superfluid.model_search import search_model
+from superfluid.infill_stack import InfillStack
+from superfluid.model_search import search_infill_model, search_model
 from superfluid.model_stack import ModelStack
 from superfluid.monitor_link import MonitorLink
 from superfluid.session_stack import SessionStack
@@ -71,6 +72,7 @@ class _Daemon:
         self._infill_counters = InfillCounters()
         self._meter = CompletionMeter(config.completion, time.monotonic, self._infill_counters)
         self._model: ModelStack | None = None
+        self._infill: InfillStack | None = None
         self._metrics = MetricsPage(
             self._statistics,
             lambda: logs.dropped_lines,
@@ -79,6 +81,7 @@ class _Daemon:
             lambda: None if self._telemetry is None else self._telemetry.span_counts(),
             self._infill_counters,
             lambda: next(iter(self._models.list_models()), None),
+            lambda: None if self._infill is None else (self._infill.model_id, self._infill.statistics()),
         )
         self._telemetry: TelemetryStack | None = None
         self._monitor: MonitorLink | None = None
@@ -123,8 +126,9 @@ class _Daemon:
         finally:
             self._server.stop(at_once=True)
             await asyncio.gather(serving, return_exceptions=True)
-            if self._model is not None:
-                await self._model.stop()
+            for stack in (self._model, self._infill):
+                if stack is not None:
+                    await stack.stop()
             if self._sessions is not None:
                 await self._sessions.close()
             await self._telemetry.stop()
@@ -167,7 +171,7 @@ class _Daemon:
         file = None
         if not uses_fake_engine(config.model):
             file = await self._unless_stopped(search_model(config))
-        if self._stopping.is_set():
+        if self._stopping.is_set() or not await self._find_infill():
             return False
         assert self._telemetry is not None
         model = self._model = ModelStack(
@@ -179,6 +183,7 @@ class _Daemon:
             tracer=self._telemetry.tracer,
             media_directory=None if self._sessions is None else self._sessions.media_path,
             on_worker_log=self._on_worker_log,
+            infill=None if self._infill is None else self._infill.infill,
         )
         self._models.add(model.service, model.adapters)
         if self._sessions is not None:
@@ -193,6 +198,9 @@ class _Daemon:
                 drain_seconds=config.drain_timeout_seconds,
             )
         started = time.monotonic()
+        if self._infill is not None:
+            # The small one first: the other's window is fitted to the memory that is left.
+            await self._unless_stopped(asyncio.ensure_future(self._infill.start()))
         await self._unless_stopped(asyncio.ensure_future(model.start()))
         if self._stopping.is_set():
             return False
@@ -217,6 +225,26 @@ class _Daemon:
         )
         if config.has_monitor:
             await self._open_monitor(model, base_url(host, port), banner)
+        return True
+
+    async def _find_infill(self) -> bool:
+        """Makes the stack of another model that fills in, if there is to be one; false as ``_load``."""
+        config = self._config
+        if config.completion.model is None:
+            return True
+        file = None
+        if not uses_fake_engine(config.model):
+            file = await self._unless_stopped(search_infill_model(config))
+            if self._stopping.is_set():
+                return False
+        self._infill = InfillStack(
+            config,
+            file,
+            counter=self._counter,
+            executor=self._executor,
+            counters=self._infill_counters,
+            on_worker_log=self._on_worker_log,
+        )
         return True
 
     async def _unless_stopped(self, work: "asyncio.Future[_T]") -> _T | None:
@@ -254,6 +282,8 @@ class _Daemon:
         self._logs.replace_filter(directive)
         if self._model is not None:
             self._model.supervisor.set_log_filter(directive)
+        if self._infill is not None:
+            self._infill.supervisor.set_log_filter(directive)
 
     async def _open_monitor(self, model: ModelStack, url: str, banner: str) -> None:
         """Serving does without it if it cannot be had."""

@@ -4,7 +4,7 @@ import os
 
 import msgspec
 
-from superfluid.config import ModelConfig, SessionsConfig
+from superfluid.config import CompletionConfig, ModelConfig, SessionsConfig
 from superfluid.domain.speculation import SpeculationRules
 from superfluid.free_memory import available_memory_bytes
 from superfluid.kvfiles.names import KV_DIRECTORY
@@ -13,6 +13,7 @@ from superfluid.worker.settings import EngineSettings, KvFileSettings
 
 _MAX_HOST_CACHE_BYTES = 8 << 30
 _HOST_CACHE_SHARE = 0.4
+MAX_INFILL_WINDOW_TOKENS = 8192
 
 
 def uses_fake_engine(config: ModelConfig) -> bool:
@@ -71,6 +72,28 @@ def load_hint(settings: EngineSettings, message: str) -> str:
         if path is not None and path not in message
     ]
     return f" ({'; '.join(hints)})" if hints else ""
+
+
+def infill_engine_settings(config: ModelConfig, completion: CompletionConfig, file: ModelFile | None) -> EngineSettings:
+    """Of the model of its own that fills in the middle: nothing of what it computes is kept for later."""
+    window = completion.window_tokens
+    if window is None and file is not None:
+        window = min(file.header.trained_window_tokens or MAX_INFILL_WINDOW_TOKENS, MAX_INFILL_WINDOW_TOKENS)
+    return EngineSettings(
+        engine="fake" if file is None else "llamacpp",
+        model=(completion.model or "") if file is None else str(file.path),
+        lanes=completion.lanes,
+        window_tokens=window,
+        max_queue=config.max_queue,
+        threads=config.threads,
+        gpu_layers=config.gpu_layers,
+        flash_attention=config.flash_attention,
+        llama_library_path=None if config.llama_library_path is None else str(config.llama_library_path),
+        is_engine_log_kept=config.is_engine_log_kept,
+        stream_interval_seconds=config.stream_interval_seconds,
+        scheduling=config.scheduling,
+        kv_bits=config.kv_bits,
+    )
 
 
 def _speculation(rules: SpeculationRules, file: ModelFile | None) -> SpeculationRules:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from superfluid.config import ServeConfig
 from superfluid.models.progress import progress_for
-from superfluid.models.source import ModelFile, resolve_model
+from superfluid.models.source import NO_PROJECTOR, ModelFile, resolve_model
 
 _T = TypeVar("_T")
 
@@ -16,6 +16,22 @@ _T = TypeVar("_T")
 def search_model(config: ServeConfig) -> "asyncio.Future[ModelFile]":
     """The result is there when all of the model is on the disk. Whoever does not want to wait cancels it."""
     return _in_daemon_thread(lambda: _find_model(config))
+
+
+def search_infill_model(config: ServeConfig) -> "asyncio.Future[ModelFile]":
+    """As ``search_model``, for the one that fills in the middle."""
+    return _in_daemon_thread(lambda: _find_infill_model(config))
+
+
+def _find_infill_model(config: ServeConfig) -> ModelFile:
+    return resolve_model(
+        config.completion.model,
+        config.hub,
+        config.home,
+        progress_for(sys.stderr),
+        is_offline=config.model.is_offline,
+        mmproj=NO_PROJECTOR,
+    )
 
 
 def _find_model(config: ServeConfig) -> ModelFile:

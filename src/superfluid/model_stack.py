@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from superfluid.sessions.service import ModelService
 from superfluid.sessions.text import SessionText
 from superfluid.telemetry.tracer import Tracer
 from superfluid.worker.adapter_trial import AdapterTrial
+from superfluid.worker.process import without
 from superfluid.worker.protocol import LogRecord
 from superfluid.worker.supervisor import WorkerSupervisor
 
@@ -39,8 +40,9 @@ class ModelStack:
         tracer: Tracer | None,
         media_directory: str | None,
         on_worker_log: Callable[[LogRecord], None],
+        infill: InfillService | None = None,
     ) -> None:
-        """``file`` is ``None`` for the fake engine."""
+        """``file`` is ``None`` for the fake engine. ``infill`` fills in the middle where the model itself does not."""
         self._config = config
         self._file = file
         self._executor = executor
@@ -52,7 +54,7 @@ class ModelStack:
             is_traced=tracer is not None and tracer.wants_ticks,
             media_directory=media_directory,
         )
-        self._environment = _without(os.environ, {key.variable for key in config.http.key_policy})
+        self._environment = without(os.environ, {key.variable for key in config.http.key_policy})
         self.supervisor = WorkerSupervisor(
             self.settings,
             environment=self._environment,
@@ -62,13 +64,16 @@ class ModelStack:
             on_spans=None if tracer is None else tracer.ticked,
             on_kv_span=None if tracer is None else tracer.moved,
         )
-        self.infill = InfillService(
-            self.supervisor,
-            counter=counter,
-            executor=executor,
-            counters=infill_counters,
-            deadline_seconds=config.completion.deadline_seconds,
-        )
+        self._own_infill: InfillService | None = None
+        if infill is None:
+            infill = self._own_infill = InfillService(
+                self.supervisor,
+                counter=counter,
+                executor=executor,
+                counters=infill_counters,
+                deadline_seconds=config.completion.deadline_seconds,
+            )
+        self.infill = infill
         self.service = ModelService(
             file.name if file is not None else "fake",
             created_unix=int(time.time()),
@@ -109,7 +114,8 @@ class ModelStack:
         self.supervisor.adapters.try_out = trial.fingerprint
 
     async def load_text(self) -> LoadedText:
-        """Vocabulary and template of the model that a worker has loaded; filling in the middle works from here on."""
+        """Vocabulary and template of the model that a worker has loaded. If it fills in the middle, it does so from
+        here on."""
         path = self._file.path if self._file is not None else None
         window = self.supervisor.facts.window_tokens
         text: LoadedText = await asyncio.get_running_loop().run_in_executor(
@@ -117,7 +123,8 @@ class ModelStack:
             lambda: open_text(path, self._config.model.llama_library_path, window_tokens=window),
         )
         self._text = SessionText(text.tokenizer, text.codec, text.turns)
-        self.infill.attach_text(self._text)
+        if self._own_infill is not None:
+            self._own_infill.attach_text(self._text)
         return text
 
     async def stop(self) -> None:
@@ -127,8 +134,3 @@ class ModelStack:
     def _require_adapter(self, path: Path, architecture: str | None) -> None:
         if not uses_fake_engine(self._config.model):
             require_adapter(path, architecture)
-
-
-def _without(environment: Mapping[str, str], names: Set[str | None]) -> dict[str, str]:
-    """A worker needs no client's key."""
-    return {name: value for name, value in environment.items() if name not in names}

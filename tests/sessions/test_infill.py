@@ -337,3 +337,22 @@ async def test_completion_that_does_not_say_gets_what_the_operator_says_or_128_t
     prompt = InfillPrompt(prefix="p" * 4000, suffix="")
     await service.start(GenerationRequest(prompt=prompt, max_tokens=asked_for))
     assert core.backend.last.job.max_tokens == max_tokens
+
+
+async def test_model_of_its_own_fills_in_without_the_adapter_and_with_its_own_defaults(core: SessionCore) -> None:
+    own = InfillService(
+        core.backend, counter=core.counter, executor=core._executor, counters=core.infill_counters, model_id="small"
+    )
+    own.attach_text(core.text)
+    service = ModelService(
+        "m",
+        created_unix=0,
+        backend=core.backend,
+        generation=GenerationConfig(),
+        counter=core.counter,
+        executor=core._executor,
+        infill=own,
+    )
+    await service.start(GenerationRequest(prompt=GAP, adapter=3))
+    assert core.backend.last.job.adapter == 0
+    assert service.infill_id == "small"

@@ -9,6 +9,35 @@ def infill_flags(panel: str) -> list[click.Parameter]:
     """Built anew, in the order of the help page."""
     return [
         Flag(
+            ["--fim-model"],
+            panel=panel,
+            metavar="MODEL",
+            default_text="the served model",
+            help="Another model that fills in the middle, loaded beside the served one.",
+            rule=(
+                "A GGUF file, or `org/model[:quant]` from the hub, whose vocabulary has the tokens for it; with "
+                "`--runtime fake` a script of that engine. It has a process, lanes and sampling defaults of its own."
+            ),
+        ),
+        Flag(
+            ["--fim-max-context"],
+            panel=panel,
+            type=int,
+            metavar="N",
+            default_text="what it was trained for, up to 8192",
+            help="The window of each of its lanes in tokens.",
+            rule="At least 512. Only with `--fim-model`.",
+        ),
+        Flag(
+            ["--fim-max-batch"],
+            panel=panel,
+            type=int,
+            metavar="N",
+            default_text="2",
+            help="Its lanes.",
+            rule="1 to 256. Only with `--fim-model`.",
+        ),
+        Flag(
             ["--completion-rate"],
             panel=panel,
             type=float,

@@ -56,6 +56,8 @@ def _serve(**values: Any) -> int:
 
     if not uses_fake_engine(config.model):
         check_model_name(config.model.model, pulls_mmproj=config.model.pulls_mmproj)
+        if config.completion.model is not None:
+            check_model_name(config.completion.model, param="--fim-model")
 
     from superfluid.daemon import serve
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from superfluid import config
+from superfluid.cli.infill_settings import completion_config
 from superfluid.cli.key_policy import MAX_REQUESTS_PER_MINUTE, parse_key_policy
 from superfluid.cli.lora_settings import lora_settings
 from superfluid.cli.memory_settings import context_window, kv_bits, memory_rules
@@ -18,7 +19,6 @@ from superfluid.config import (
     DEFAULT_HTTP_PORT,
     DEFAULT_PARK_BUDGET_BYTES,
     DEFAULT_PREFIX_BUDGET_BYTES,
-    CompletionConfig,
     FlashAttention,
     GenerationConfig,
     HttpConfig,
@@ -40,8 +40,6 @@ from superfluid.errors import UsageError
 
 MIN_WORKER_TIMEOUT_SECONDS = 0.1
 MAX_TOOL_LEASE_MS = 100 * 365 * 24 * 3600 * 1000  # a century
-MIN_COMPLETION_RATE = 0.001
-MAX_COMPLETION_DEADLINE_MS = 24 * 3600 * 1000
 MAX_LANES = 256  # llama.cpp's LLAMA_MAX_SEQ
 _RUNTIMES: Mapping[str, Runtime] = {
     "auto": "auto",
@@ -140,6 +138,9 @@ class ServeFlags:
     completion_rate: float = 10.0
     completion_burst: int = 20
     completion_deadline_ms: int = 0
+    fim_model: str | None = None
+    fim_max_context: int | None = None
+    fim_max_batch: int | None = None
     is_parking: bool | None = None
     park_budget_gb: float | None = None
     prefix_disk_gb: float | None = None
@@ -176,7 +177,7 @@ def build_serve_config(
         log=LogConfig(filter=flags.log_filter, directory=flags.log_directory, file=flags.log_file),
         drain_timeout_seconds=flags.drain_timeout,
         hub=config.hub_settings(environment),
-        completion=_completion_config(flags),
+        completion=completion_config(flags),
         has_monitor=_has_monitor(flags.wants_monitor, terminal, note),
         node_name=environment_value(environment, "SUPERFLUID_NODE_NAME"),
         otlp=otlp_config(
@@ -323,19 +324,6 @@ def _generation_config(flags: ServeFlags) -> GenerationConfig:
             min_p=flags.min_p,
             repeat_penalty=flags.repeat_penalty,
         ),
-    )
-
-
-def _completion_config(flags: ServeFlags) -> CompletionConfig:
-    rate, deadline_ms = flags.completion_rate, flags.completion_deadline_ms
-    if rate != 0:
-        require_range("--completion-rate", rate, MIN_COMPLETION_RATE, 1e9)
-    require_range("--completion-burst", flags.completion_burst, 1, 10**9)
-    require_range("--completion-deadline-ms", deadline_ms, 0, MAX_COMPLETION_DEADLINE_MS)
-    return CompletionConfig(
-        rate=rate,
-        burst=flags.completion_burst,
-        deadline_seconds=deadline_ms / 1000 if deadline_ms else None,
     )
 
 

@@ -16,12 +16,16 @@ from superfluid.http.collect import CollectedReply, ReplyProgress
 
 
 class Opening(Struct, frozen=True):
-    """A generation that started at ``created_unix``, as its answer will name it. ``reply_id`` is the first reply's."""
+    """A generation that started at ``created_unix``, as its answer will name it. ``reply_id`` is the first reply's.
+
+    ``served_by`` is the model that answers, where that is not the one that was asked.
+    """
 
     reply_id: int
     model_id: str
     created_unix: int
     prompt_tokens: int
+    served_by: str | None = None
 
 
 class Answer(Struct, frozen=True):

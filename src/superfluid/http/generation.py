@@ -95,7 +95,7 @@ class GenerationEndpoint:
         finally:
             for reply in replies:
                 reply.cancel()
-        opening = self._opening(replies[0], model)
+        opening = self._opening(exchange, replies[0], model)
         self._record(self._route(exchange), opening, meter)
         answer = exchange.answer(opening, collected)
         await send_response(send, 200, answer.body, headers=answer.headers)
@@ -128,7 +128,7 @@ class GenerationEndpoint:
     ) -> None:
         reply = await model.start(request)
         try:
-            opening = self._opening(reply, model)
+            opening = self._opening(exchange, reply, model)
             progress, span = meter.add_reply()
             writer = exchange.stream_writer(opening, progress)
             async with ResponseStream(send, exchange.framing, self._context.keepalive_seconds) as stream:
@@ -178,14 +178,16 @@ class GenerationEndpoint:
         self._context.record_generation(
             meter.timing(
                 route=route,
-                model=opening.model_id,
+                model=opening.served_by or opening.model_id,
                 prompt_tokens=opening.prompt_tokens,
                 now=self._context.clock.monotonic(),
             )
         )
 
-    def _opening(self, reply: Reply, model: ServedModel) -> Opening:
-        return Opening(reply.reply_id, model.model_id, int(self._context.clock.unix()), reply.prompt_tokens)
+    def _opening(self, exchange: Exchange, reply: Reply, model: ServedModel) -> Opening:
+        served_by = model.infill_id if exchange.is_infill else None
+        created = int(self._context.clock.unix())
+        return Opening(reply.reply_id, model.model_id, created, reply.prompt_tokens, served_by)
 
 
 def _caller(scope: Scope) -> bytes:

@@ -30,4 +30,8 @@ def infill_prompt(fields: CompletionBody, suffix: str) -> InfillPrompt:
 
 def infill_extras(opening: Opening, finished: ReplyFinished) -> dict[str, Any]:
     """The members of our own that tell how it was answered."""
-    return {"cached": finished.is_cached, "expired": finished.is_expired, "served_by": opening.model_id}
+    return {
+        "cached": finished.is_cached,
+        "expired": finished.is_expired,
+        "served_by": opening.served_by or opening.model_id,
+    }

@@ -98,7 +98,7 @@ def _usable(projector: Path, progress: PullProgress) -> ProjectorFile | None:
         return None
 
 
-def classify(model: str) -> Path | HubId:
+def classify(model: str, *, param: str = "--model") -> Path | HubId:
     """What ``model`` means; an existing file always wins. Raises UsageError if it can be neither."""
     path = Path(model).expanduser()
     if path.exists() or (looks_like_path(model) and "://" not in model):
@@ -107,13 +107,13 @@ def classify(model: str) -> Path | HubId:
     if hub_id is None:
         hint = misnamed_hint(model)
         problem = f"{model!r} is neither a file nor a hub id of the form org/model[:quant]"
-        raise UsageError(problem if hint is None else f"{problem}; {hint}", param="--model")
+        raise UsageError(problem if hint is None else f"{problem}; {hint}", param=param)
     return hub_id
 
 
-def check_model_name(model: str | None, *, pulls_mmproj: bool = True) -> None:
+def check_model_name(model: str | None, *, pulls_mmproj: bool = True, param: str = "--model") -> None:
     """What can be said without a network or a look into the file. Raises UsageError, and ModelFileError for no file."""
-    source = None if model is None else classify(model)
+    source = None if model is None else classify(model, param=param)
     if not pulls_mmproj and not isinstance(source, HubId):
         raise UsageError("--pull-no-mmproj is for models from the hub, org/model[:quant]", param="--pull-no-mmproj")
     if isinstance(source, Path):

@@ -63,6 +63,11 @@ class AdapterModel:
         return self._base.template_text
 
     @property
+    def infill_id(self) -> str:
+        filling_in = self._base.infill_id
+        return self.model_id if filling_in == self.base_id else filling_in
+
+    @property
     def capabilities(self) -> Mapping[str, bool | str]:
         return self._base.capabilities
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from superfluid.chat.infill import InfillRoom, infill_prompt
 from superfluid.chat.interface import InfillMarkers
 from superfluid.domain.job import Job
+from superfluid.domain.model import ModelFacts
 from superfluid.domain.reply import Finish, ReplyFinished, TextDelta
 from superfluid.domain.request import InfillPrompt, QosClass, SamplingParams
 from superfluid.domain.statistics import InfillCounters
@@ -71,7 +72,10 @@ class InfillCache:
 
 
 class InfillService:
-    """``deadline_seconds`` bounds each completion from its arrival to its end, the wait for a lane included."""
+    """``deadline_seconds`` bounds each completion from its arrival to its end, the wait for a lane included.
+
+    ``model_id`` names a model of its own behind ``backend``, which no request asks for; ``None`` is the one asked for.
+    """
 
     def __init__(
         self,
@@ -81,7 +85,9 @@ class InfillService:
         executor: Executor,
         counters: InfillCounters,
         deadline_seconds: float | None = None,
+        model_id: str | None = None,
     ) -> None:
+        self.model_id = model_id
         self._backend = backend
         self._counter = counter
         self._executor = executor
@@ -89,6 +95,11 @@ class InfillService:
         self._deadline_seconds = deadline_seconds
         self._cache = InfillCache()
         self._text: SessionText | None = None
+
+    @property
+    def facts(self) -> ModelFacts:
+        """Of the model that fills in. Raises ModelLoadingError until it is loaded."""
+        return self._backend.facts
 
     def attach_text(self, text: SessionText) -> None:
         """The model is loaded."""
@@ -119,6 +130,9 @@ class InfillService:
         """Accepts a completion. Raises FimUnsupportedError if the model has no tokens for it, ModelLoadingError,
         QueueFullError, ShuttingDownError."""
         text = self._loaded_text()
+        if self.model_id is not None:
+            # Adapters are made for the model that was asked for.
+            request = msgspec.structs.replace(request, adapter=0)
         markers = _markers(text)
         window = self._backend.facts.window_tokens
         deadline = None

@@ -66,6 +66,11 @@ class ServedModel(Protocol):
         ...
 
     @property
+    def infill_id(self) -> str:
+        """The model that fills in the middle for this one: itself, or another."""
+        ...
+
+    @property
     def capabilities(self) -> Mapping[str, bool | str]:
         """What the loaded model can do: true, or why it cannot."""
         ...

@@ -110,6 +110,10 @@ class ModelService:
         return None if self._text is None else self._text.codec.template_text
 
     @property
+    def infill_id(self) -> str:
+        return self._infill.model_id or self.model_id
+
+    @property
     def capabilities(self) -> Mapping[str, bool | str]:
         has_template = self._text is not None and self._text.codec.has_chat_template
         chat: bool | str = True if has_template else "the model has no chat template"
@@ -138,7 +142,7 @@ class ModelService:
             InfillRequest(
                 prompt=prompt,
                 max_tokens=request.max_tokens or self._generation.max_tokens or _INFILL_TOKENS,
-                sampling=self._sampling(request, self._backend.facts),
+                sampling=self._sampling(request, self._infill.facts),
                 stop=request.stop,
                 ignore_eos=request.ignore_eos,
                 adapter=request.adapter,

@@ -17,6 +17,7 @@ from superfluid.domain.statistics import (
 )
 from superfluid.sessions.interface import ServedModel
 from superfluid.telemetry.model_metrics import ModelCollector
+from superfluid.telemetry.satellite_metrics import SatelliteCollector
 
 CONTENT_TYPE = "text/plain; version=0.0.4"
 
@@ -91,7 +92,7 @@ class MetricsPage:
 
     ``statistics`` is that of the default model, ``dropped`` counts log lines that were lost. ``sessions`` gives
     ``None`` where no sessions are kept, ``spans`` where none are exported, ``served`` while no model is known.
-    ``infill`` is read as it is.
+    ``infill`` is read as it is. ``satellite`` gives name and statistics of a model of its own that fills in the middle.
     """
 
     def __init__(
@@ -103,11 +104,13 @@ class MetricsPage:
         spans: Callable[[], SpanCounts | None] = lambda: None,
         infill: InfillCounters | None = None,
         served: Callable[[], ServedModel | None] = lambda: None,
+        satellite: Callable[[], tuple[str, ModelStatistics] | None] = lambda: None,
     ) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
         collector = _StatisticsCollector(statistics, dropped, node, sessions, spans, infill or InfillCounters())
         self.registry.register(collector)
         self.registry.register(ModelCollector(served))
+        self.registry.register(SatelliteCollector(satellite))
 
     def __call__(self) -> tuple[bytes, str]:
         return render(self.registry), CONTENT_TYPE

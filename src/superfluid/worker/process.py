@@ -5,7 +5,7 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple, Self, cast
 
 from superfluid.errors import WorkerFailedError
@@ -27,6 +27,11 @@ _GRACE_SECONDS = 1.0
 def scrub_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment without the variables whose names look like a credential's."""
     return {name: value for name, value in environment.items() if not _SECRET_NAME.search(name)}
+
+
+def without(environment: Mapping[str, str], names: Set[str | None]) -> dict[str, str]:
+    """The environment without what the operator has put a client's key into: no worker needs one."""
+    return {name: value for name, value in environment.items() if name not in names}
 
 
 def worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
