@@ -20,7 +20,8 @@ def announce_ready(
 ) -> str:
     """Where the server is, what it serves, what that takes, and a line to try: printed, and returned."""
     url = base_url(host, port)
-    text = ready_text(model.model_id, model.facts, url, has_key=has_key, session_lines=session_lines)
+    lines = [*_reach(host), *session_lines]
+    text = ready_text(model.model_id, model.facts, url, has_key=has_key, session_lines=lines)
     _print(text, stream)
     return text
 
@@ -40,6 +41,10 @@ def base_url(host: str, port: int) -> str:
     """The address to connect to; a listener on all interfaces is reached through loopback."""
     name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+
+def _reach(host: str) -> list[str]:
+    return ["other machines reach it too, by this one's name or address"] if host in ("0.0.0.0", "::") else []
 
 
 def _sight(facts: ModelFacts) -> str:

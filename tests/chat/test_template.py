@@ -266,6 +266,12 @@ def test_model_without_a_template_cannot_chat() -> None:
         codec.render(ChatPrompt(messages=_TALK))
 
 
+def test_template_shows_tools_if_it_speaks_of_them() -> None:
+    with_tools, _ = _codec("{% for tool in tools or [] %}{{ tool.function.name }}{% endfor %}{{ messages[0].content }}")
+    without, _ = _codec("{{ messages[0].content }}")
+    assert (with_tools.shows_tools, without.shows_tools) == (True, False)
+
+
 def test_template_that_does_not_compile_counts_as_none() -> None:
     codec, _ = _codec("{% if %}")
     assert not codec.has_chat_template

@@ -53,6 +53,27 @@ async def test_capabilities_say_whether_the_model_sees_images_or_why_not(core: S
     assert service(core).capabilities["vision"] is True
 
 
+async def test_tools_that_the_template_shows_are_a_capability(
+    core: SessionCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert service(core).capabilities["tools"] is True
+    monkeypatch.setattr(type(core.text.codec), "shows_tools", False)
+    assert service(core).capabilities["tools"] == "the chat template has no place for tools"
+
+
+async def test_tools_that_the_template_does_not_show_are_told_of_once(
+    core: SessionCore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tools = ({"type": "function", "function": {"name": "look"}},)
+    request = GenerationRequest(prompt=ChatPrompt(messages=CHAT.messages, tools=tools))
+    await core.service.start(request)
+    assert caplog.messages == []
+    monkeypatch.setattr(type(core.text.codec), "shows_tools", False)
+    for _ in range(2):
+        await core.service.start(request)
+    assert caplog.messages == ["a request declares tools, which the chat template does not show the model"]
+
+
 @pytest.mark.parametrize(
     ("request_", "error"),
     [

@@ -104,6 +104,11 @@ class ChatCodec(Protocol):
     def template_text(self) -> str | None: ...
 
     @property
+    def shows_tools(self) -> bool:
+        """Whether the template has a place for the tools that a request declares."""
+        ...
+
+    @property
     def is_append_stable(self) -> bool:
         """Whether rendering one more turn always extends the rendering before it (found by probes at load)."""
         ...

@@ -127,6 +127,11 @@ class TemplateCodec:
         return self._default is not None and self._default.is_append_stable
 
     @property
+    def shows_tools(self) -> bool:
+        # Whether one shows them cannot be rendered without arguments that this one may refuse: its text says enough.
+        return self._tool_use is not None and "tools" in (self._source.tool_use or self._source.default or "")
+
+    @property
     def writes_tool_calls(self) -> bool:
         """Whether the template knows calls and their results."""
         return self._tool_use is not None and self._tool_use.shape.writes_calls

@@ -28,6 +28,7 @@ from superfluid.http.pages import MethodTable, MetricsPage, Pages, StatusSource,
 from superfluid.http.qos import with_checked_headers
 from superfluid.http.responses import send_error
 from superfluid.http.status import SessionOf
+from superfluid.http.tokenize import TokenizePage
 from superfluid.sessions.interface import AdapterDirectory, ModelDirectory
 from superfluid.sessions.metering import CompletionMeter
 
@@ -92,6 +93,7 @@ def _router(pages: Pages, context: GenerationContext, adapters: AdapterDirectory
         "/slots/{slot}/restore": {"POST": pages.retired_slots},
         "/v1/models": {"GET": with_checked_headers(pages.list_models, context.qos)},
         "/v1/models/{model:path}": {"GET": with_checked_headers(pages.show_model, context.qos)},
+        "/v1/tokenize": {"POST": TokenizePage(context.models)},
         **{path: {"POST": GenerationEndpoint(dialect, context)} for path, dialect in GENERATING_ROUTES.items()},
     }
     if adapters is not None:

@@ -5,6 +5,7 @@ Rendering and tokenizing happen in a thread; everything else on the event loop. 
 
 import array
 import asyncio
+import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -40,6 +41,7 @@ from superfluid.sessions.opening import OPENING_TOKENS
 from superfluid.sessions.reply import RunningReply
 from superfluid.sessions.sampling import merge_overrides, resolve_sampling
 
+_logger = logging.getLogger("superfluid_daemon")
 _T = TypeVar("_T")
 _SEED_BITS = 63
 # How much of the prompt's end can tell whether its assistant header has opened a channel.
@@ -81,6 +83,7 @@ class ModelService:
         self._infill = infill
         self._text: TextSide | None = None
         self._chats: ChatStore | None = None
+        self._has_told_of_tools = False
 
     def attach_text(self, text: TextSide, chats: ChatStore | None = None) -> None:
         """Makes the model ready: called once, when the worker has loaded the file and the vocabulary is open.
@@ -117,10 +120,12 @@ class ModelService:
     def capabilities(self) -> Mapping[str, bool | str]:
         has_template = self._text is not None and self._text.codec.has_chat_template
         chat: bool | str = True if has_template else "the model has no chat template"
+        has_tools = self._text is not None and self._text.codec.shows_tools
+        tools: bool | str = "the chat template has no place for tools" if has_template and not has_tools else chat
         return {
             "completion": True,
             "chat": chat,
-            "tools": chat,
+            "tools": tools,
             "vision": True if self.facts.media is not None else self.facts.no_images_reason,
             "embeddings": "this server generates text only",
             "audio": "this server generates text only",
@@ -135,6 +140,12 @@ class ModelService:
         if isinstance(request.prompt, InfillPrompt):
             return await self._start_infill(request, request.prompt)
         return await self._start(request, request.prompt)
+
+    def _tell_of_tools(self) -> None:
+        """Once: clients that declare tools do so with every request."""
+        if not self._has_told_of_tools:
+            self._has_told_of_tools = True
+            _logger.warning("a request declares tools, which the chat template does not show the model")
 
     async def _start_infill(self, request: GenerationRequest, prompt: InfillPrompt) -> Reply:
         """Leaves no session behind."""
@@ -151,6 +162,8 @@ class ModelService:
 
     async def _start(self, request: GenerationRequest, prompt: PlainPrompt) -> RunningReply:
         text = self._loaded_text()
+        if isinstance(prompt, ChatPrompt) and prompt.tools and not text.codec.shows_tools:
+            self._tell_of_tools()
         facts = self._backend.facts
         reply_id = self._counter.open()
         try:

@@ -248,11 +248,14 @@ def log_title(state: MonitorState, width: int) -> Text:
 
 
 def log_lines(state: MonitorState, width: int, height: int) -> list[Text]:
-    return [_log_line(line, width) for line in state.visible_log(height)]
+    model = "" if state.hello is None else state.hello.model
+    return [_log_line(line, width, model) for line in state.visible_log(height)]
 
 
-def _log_line(line: LogLine, width: int) -> Text:
-    text = Text(printable(line.text), _LEVEL_STYLES.get(line.level, ""))
+def _log_line(line: LogLine, width: int, model: str) -> Text:
+    """Where there is no room for all of it, the model, which the header names, gives way to the numbers behind it."""
+    words = line.text if len(line.text) <= width else line.text.replace(f" model={model} ", " ", 1)
+    text = Text(printable(words), _LEVEL_STYLES.get(line.level, ""))
     text.truncate(width, overflow="ellipsis")
     return text
 
