@@ -1,18 +1,22 @@
 """A marker stands in every text that a client can send or a model can say; nothing that operators see may hold it.
 
 Prompts, replies, reasoning, tool declarations and arguments, tool results, titles, permissions, blocks, bad requests;
-against the log at its lowest level, the access log, metrics, status pages and spans.
+against the log at its lowest level, the access log, metrics, status pages, spans and the monitor's screen.
 """
 
 import contextlib
 import json
+import re
+import shutil
+import tempfile
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tests.fixtures.collector import Collector
-from tests.fixtures.live_daemon import GREEDY, LiveDaemon, RefusedError
+from tests.fixtures.live_daemon import GREEDY, LiveDaemon, RefusedError, SocketClient
+from tests.fixtures.terminal_server import TerminalServer
 
 from superfluid.domain.events import PurgeMode
 from superfluid.native import requests, responses
@@ -27,8 +31,31 @@ TOOL = {
     "function": {"name": "look", "description": MARKER, "parameters": {"type": "object", "properties": {}}},
 }
 
+_ESCAPES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\\\)|P[^\x1b]*\x1b\\\\|[ -/]*[0-~])")
+_PAGE_UP = b"\x1b[5~"
 
-def use_sessions(running: LiveDaemon) -> None:
+
+class Daemon(Protocol):
+    """One that can be kept busy."""
+
+    @property
+    def http_port(self) -> int: ...
+
+    def client(self) -> SocketClient: ...
+
+
+class WatchedDaemon:
+    """One whose monitor somebody looks at."""
+
+    def __init__(self, server: TerminalServer, socket: Path) -> None:
+        self._socket = socket
+        self.http_port = int(server.url.rpartition(":")[2])
+
+    def client(self) -> SocketClient:
+        return SocketClient(self._socket)
+
+
+def use_sessions(running: Daemon) -> None:
     with running.client() as client:
         created = client.ask(requests.Create(None, GREEDY))
         assert isinstance(created, responses.Created)
@@ -61,7 +88,7 @@ def use_sessions(running: LiveDaemon) -> None:
         client.ask(requests.Purge(session, 0, PurgeMode.CASCADE))
 
 
-def post(running: LiveDaemon, path: str, body: Any) -> int:
+def post(running: Daemon, path: str, body: Any) -> int:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     request = urllib.request.Request(
         f"http://127.0.0.1:{running.http_port}{path}", data, {"content-type": "application/json"}
@@ -74,7 +101,7 @@ def post(running: LiveDaemon, path: str, body: Any) -> int:
         return error.code
 
 
-def use_http(running: LiveDaemon) -> None:
+def use_http(running: Daemon) -> None:
     messages = [{"role": "user", "content": MARKER}]
     chat = {"model": "fake", "messages": messages, "max_tokens": 400}
     assert post(running, "/v1/chat/completions", chat) == 200
@@ -124,3 +151,44 @@ def test_no_log_metric_span_or_page_holds_a_word_of_what_was_said(tmp_path: Path
     assert logged.count("<-- 200 POST /v1/completions") == 2
     for line in ("a session's generation ended", "sessions were purged", "media that no session shows was deleted"):
         assert logged.count(line) == 1, line
+
+
+def test_no_screen_of_the_monitor_holds_a_word_of_what_was_said(tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"replies": [{"when": MARKER, "text": REPLY}], "step_seconds": 0.005}))
+    runtime = Path(tempfile.mkdtemp(prefix="sf-"))
+    try:
+        socket = runtime / "s.sock"
+        with TerminalServer(tmp_path, str(script), "--log-filter", "trace", "--socket", str(socket)) as server:
+            server.resize(60, 250)
+            running = WatchedDaemon(server, socket)
+            use_sessions(running)
+            use_http(running)
+            server.wait_for(lambda: b"/v1/completions (stream)" in server.output)
+            look_at_everything(server)
+            server.press(b"q")
+            assert server.wait_for_exit() == 0
+    finally:
+        shutil.rmtree(runtime)
+    shown = _ESCAPES.sub(b"", server.output).decode("utf-8", "replace")
+    for piece in PIECES:
+        assert piece not in shown
+    for line in logged_before_the_end(tmp_path):
+        assert line in shown, "not all of the log was looked at"
+
+
+def logged_before_the_end(home: Path) -> list[str]:
+    """The messages of the log that the server writes beside its monitor, up to the end of the last request."""
+    (path,) = home.rglob("logs/superfluid.*.jsonl")
+    messages = [json.loads(line)["fields"]["message"] for line in path.read_text().splitlines()]
+    last = max(index for index, message in enumerate(messages) if message.startswith("<-- "))
+    assert last >= 5
+    return [message.partition("\n")[0][:60].rstrip() for message in messages[: last + 1]]
+
+
+def look_at_everything(server: TerminalServer) -> None:
+    """Goes up through the log, from one page to the next, and calls the help."""
+    for keys in (b"?", b"?", b"p", *[_PAGE_UP] * 40, b"g"):
+        before = len(server.output)
+        server.press(keys)
+        server.wait_for(lambda before=before: len(server.output) > before)  # type: ignore[misc]
