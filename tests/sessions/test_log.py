@@ -422,3 +422,42 @@ async def test_session_is_in_the_hands_of_one_drop_only(core: SessionCore) -> No
     session = await http_session(core)
     first, second = await asyncio.gather(core.log.forget([session]), core.log.forget([session]))
     assert (first, second) == ([session], [])
+
+
+async def test_session_is_shown_to_nobody_before_it_is_on_the_disk(
+    core: SessionCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a fork inherits could not be read yet: whoever asked was told of an empty log."""
+    session = await core.chat()
+    held = HeldCommits(core.store, monkeypatch)
+    forking = asyncio.ensure_future(core.sessions.fork(session, 2, None))
+    await held.arrived()
+    reading = asyncio.ensure_future(core.sessions.read(session + 1, 0))
+    watching = asyncio.ensure_future(core.sessions.subscribe(session + 1, 0, wants_provisional=False))
+    await asyncio.sleep(0)
+    held.release()
+    assert await forking == session + 1
+    assert [event.event_id for event in await reading] == [0, 1, 2]
+    first = await anext(aiter(await watching))
+    assert isinstance(first[0], Event)
+    assert first[0].event_id == 0
+
+
+async def test_session_that_is_refused_while_somebody_waits_for_it_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FaultyDisk("log-creation")
+    async with session_core(tmp_path / "s.db", vfs=disk.name) as core:
+        held = HeldCommits(core.store, monkeypatch)
+        creating = asyncio.ensure_future(core.sessions.create(None, PARAMS))
+        await held.arrived()
+        reading = asyncio.ensure_future(core.sessions.read(1, 0))
+        await asyncio.sleep(0)
+        with disk.break_with(apsw.FullError):
+            await held.let_one_through()
+        held.release()
+        with pytest.raises(StoreUnavailableError):
+            await creating
+        with pytest.raises(SessionNotFoundError):
+            await reading
+    disk.close()

@@ -90,17 +90,25 @@ class SessionLog:
     # ---- opening
 
     async def open(self, session: int) -> OpenSession:
-        """The session, read from the store on first use; its epoch is raised, durably, once per start.
+        """The session, read from the store on first use; its epoch is raised, durably, once per start. A new one is
+        there when it is on the disk.
 
         Raises SessionNotFoundError for one that never was or was purged, DamagedRecordError for one that does not read.
         """
         found = self._alive.get(session)
-        # Again, if it failed or was dropped before this task came to run: a dead one tells its watchers nothing.
-        while found is None or found.failure is not None:
+        while found is None or found.failure is not None or found.creation is not None:
+            if found is not None and found.creation is not None:
+                # No deadline: the store answers.
+                await asyncio.wait((found.creation,))
+                found = self._alive.get(session)
+                continue
             if session in self._forgetting:
                 raise unknown_error(session)
             self._require_unmarked(session)
             found = await self._read_in(session)
+            if found.failure is not None:
+                # It failed or was dropped before this task came to run: it would tell a watcher nothing.
+                found = self._alive.get(session)
         if found.state.is_purged:
             raise purged_error(session)
         self._keep(found)
@@ -281,7 +289,8 @@ class SessionLog:
             require_not_purging(base)
         base_id = None if base is None else base.id
         opened = OpenSession(state, base_id, origin, self._store.start, durable_events=state.events)
-        future = self.append(opened, bodies, extra=extra)
+        future = opened.creation = self.append(opened, bodies, extra=extra)
+        future.add_done_callback(opened.created)
         self._keep(opened)
         return opened, future
 

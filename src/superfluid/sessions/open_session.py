@@ -40,6 +40,7 @@ class SessionWatcher(Protocol):
 class OpenSession:
     """A session in memory. ``state`` is ahead of the disk by ``waiting`` batches; ``durable_events`` are on it.
 
+    Until ``creation`` is done nothing of it is on the disk, and nobody is shown it.
     Whoever renders for the session's state and appends the result holds ``lock`` meanwhile.
     ``failure`` is set when the store refused some of its events, or the session was dropped or purged: this object is
     of no use any more, and the next ``SessionLog.open`` reads the session again. ``cancel_generation`` ends the
@@ -59,6 +60,7 @@ class OpenSession:
     failure: SuperfluidError | None = None
     watchers: list[SessionWatcher] = field(default_factory=list)
     cancel_generation: Callable[[], None] | None = None
+    creation: "asyncio.Future[list[Event]] | None" = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _idle_waiters: list["asyncio.Future[None]"] = field(default_factory=list)
 
@@ -74,6 +76,10 @@ class OpenSession:
     @property
     def is_idle(self) -> bool:
         return not (self.waiting or self.is_busy or self.is_purging or self.watchers or self.lock.locked())
+
+    def created(self, _: object) -> None:
+        """The store has answered: what is inherited can be read, or there is a ``failure``."""
+        self.creation = None
 
     def end_generation(self) -> None:
         """The generation in flight is over; another may begin."""
