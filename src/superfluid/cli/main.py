@@ -13,6 +13,7 @@ from superfluid.cli.media import media_command
 from superfluid.cli.pull import pull_command
 from superfluid.cli.serve import serve_command
 from superfluid.cli.session.command import session_command, show_overview
+from superfluid.cli.terminal import open_standard_streams
 from superfluid.cli.top import top_command
 from superfluid.errors import SuperfluidError, UsageError
 from superfluid.version import __version__
@@ -32,6 +33,7 @@ Examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line (``sys.argv`` if None) and returns its exit code: 0, 1 or 2."""
+    open_standard_streams()
     try:
         result = root_command().main(
             args=None if arguments is None else list(arguments), prog_name="superfluid", standalone_mode=False

@@ -1,6 +1,7 @@
 """What the command line asks of the terminal it runs in: is it one, how wide, can it show more than ASCII."""
 
 import codecs
+import os
 import shutil
 import sys
 import time
@@ -13,6 +14,24 @@ _LIKENESSES = {
     "⋮": ":", "\u00a0": " ", "\u202f": " ",
 }  # fmt: skip
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+
+
+def open_standard_streams() -> None:
+    """A standard stream that was closed becomes the null device.
+
+    Otherwise a file that is opened later gets its number, and what is meant for stderr is written into the store.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
 def is_terminal(stream: TextIO) -> bool:

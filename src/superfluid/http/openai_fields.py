@@ -24,7 +24,7 @@ _RANGES = (
 
 def required_model(fields: GenerationFields) -> str:
     if not fields.model:
-        raise InvalidRequestError("the request names no model", param="model")
+        raise InvalidRequestError("the request names no model; GET /v1/models says what is served", param="model")
     return fields.model
 
 
@@ -68,7 +68,8 @@ def token_limit(name: str, value: int | None) -> int | None:
     if value is None:
         return None
     if value < 1:
-        raise InvalidValueError(f"{name} must be at least 1, got {value}", param=name)
+        hint = "; without it a reply may fill the window" if value == -1 else ""
+        raise InvalidValueError(f"{name} must be at least 1, got {value}{hint}", param=name)
     return min(value, _INT32_MAX)
 
 
