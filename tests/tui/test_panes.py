@@ -1,7 +1,8 @@
 import pytest
-from tests.tui.test_monitor import HELLO
+from msgspec.structs import replace
+from tests.tui.test_monitor import HELLO, busy_sample
 
-from superfluid.tui.panes import log_lines
+from superfluid.tui.panes import header, log_lines
 from superfluid.tui.protocol import LogLine
 from superfluid.tui.state import MonitorState
 
@@ -21,3 +22,10 @@ def test_log_line_that_is_too_long_leaves_out_the_model_first(width: int, shown:
     state.take_hello(HELLO)
     state.take_log(LogLine("INFO", LINE))
     assert log_lines(state, width, 1)[0].plain == shown
+
+
+def test_header_of_a_draining_server_says_on_80_columns_what_the_next_q_does() -> None:
+    state = MonitorState()
+    state.take_hello(replace(HELLO, model="SmolLM2-135M-Instruct.Q4_1"))
+    state.take_sample(busy_sample(is_draining=True))
+    assert header(state, 80, 0)[0].plain.endswith("DRAINING, q again stops at once")

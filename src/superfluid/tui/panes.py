@@ -24,13 +24,15 @@ def header(state: MonitorState, width: int, frame: int) -> list[Text]:
     if hello is None or sample is None:
         return [Text("superfluid: waiting for the server"), Text("")]
     is_busy = sample.statistics.lanes_active > 0
+    # On 80 columns there is no room for both, and what the next q does matters more.
+    details = "" if sample.is_draining else f"  {printable(hello.engine)}"
     first = Text.assemble(
         (_SPINNER[frame % len(_SPINNER)] if is_busy else "●", "green"),
         " ",
         (printable(hello.model), "bold"),
         f" on {printable(hello.node)}",
-        (f"  {printable(hello.engine)}", _DIM),
-        f"  up {clock(sample.uptime_seconds)}",
+        (details, _DIM),
+        "" if sample.is_draining else f"  up {clock(sample.uptime_seconds)}",
         ("  PAUSED" if state.is_paused else "", "bold yellow"),
         ("  DRAINING, q again stops at once" if sample.is_draining else "", "bold yellow"),
     )
