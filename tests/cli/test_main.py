@@ -100,6 +100,21 @@ def test_bad_usage_is_one_line_on_stderr_and_exits_2(
     assert captured.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["chat", "Hello", "you"], "superfluid chat asks for the message, or reads it from a pipe"),
+        (["chat", "--temperature", "warm"], "--temperature: 'warm' is not a valid number"),
+        (["chat", "--top-k", "warm"], "--top-k: 'warm' is not a valid integer"),
+    ],
+)
+def test_bad_usage_of_the_chat_ends_with_what_is_wrong(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {message}")
+
+
 def test_environment_fault_is_one_line_on_stderr_and_exits_1(tmp_path: Path) -> None:
     ended = run_superfluid("pull", str(tmp_path / "absent.gguf"), home=tmp_path)
     assert (ended.returncode, ended.stdout) == (1, "")

@@ -55,6 +55,21 @@ def test_parse_smallest_request_leaves_everything_to_the_defaults() -> None:
     assert exchange.requests == (GenerationRequest(prompt=ChatPrompt(messages=(Message(role="user", content="Hi"),))),)
 
 
+@pytest.mark.parametrize(
+    ("fields", "hint"),
+    [
+        ({"max_tokens": -1}, "without it a reply may fill the window"),
+        ({"model": None}, "GET /v1/models says what is served"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]},
+            "this route takes text only, not image_url",
+        ),
+    ],
+)
+def test_parse_refusal_says_what_to_do_instead(fields: dict[str, Any], hint: str) -> None:
+    assert hint in _refusal(**fields).message
+
+
 def test_parse_null_is_absent() -> None:
     names = [
         "stream",

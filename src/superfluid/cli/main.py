@@ -140,8 +140,17 @@ def _plain_message(error: click.ClickException) -> str:
         return f"{error.param.make_metavar(error.ctx or click.get_current_context())} is missing"
     if isinstance(error, click.BadParameter) and error.param is not None:
         flags = [name for name in error.param.opts if name.startswith("--")] or error.param.opts
-        return f"{flags[0]}: {error.message.rstrip('.')}"
-    return error.format_message().rstrip(".").replace("Option '", "flag '").replace("\n", " ")
+        # click names its types as it has them.
+        problem = error.message.rstrip(".").replace("float range", "number").replace("integer range", "integer")
+        return f"{flags[0]}: {problem}"
+    message = error.format_message().rstrip(".").replace("Option '", "flag '").replace("\n", " ")
+    if message.startswith("Got unexpected extra argument") and _command_of(error) == "superfluid chat":
+        return "superfluid chat asks for the message, or reads it from a pipe: echo Hello | superfluid chat"
+    return message
+
+
+def _command_of(error: click.ClickException) -> str:
+    return error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx is not None else ""
 
 
 if __name__ == "__main__":
