@@ -39,3 +39,10 @@ def test_page_shows_the_command_and_names_its_flags(name: str, command: click.Co
 @pytest.mark.parametrize("name", [command.name for command in COMMANDS])
 def test_page_names_the_chats_command(name: str) -> None:
     assert re.search(rf"`/{name}\b", PAGE)
+
+
+def test_page_shows_a_service_that_starts_with_flags_there_are() -> None:
+    found = re.search(r"^ExecStart=\S+/superfluid serve (.+)$", PAGE, re.MULTILINE)
+    assert found is not None
+    context = root_command().commands["serve"].make_context("serve", found[1].split())
+    assert context.params["models"] == ("/srv/models/model.gguf",)
