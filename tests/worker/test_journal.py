@@ -81,10 +81,20 @@ def test_job_that_outlives_no_worker_fails_in_the_end() -> None:
     journal, (poison, other) = journal_with(1, 2)
     for _ in range(MAX_LOSSES_WITHOUT_TOKEN):
         assert not poison.is_done
+        journal.placed([1, 2])
         journal.deliver(LaneOutput(2, packed(7), warm_tokens=0))
         journal.worker_lost()
     assert isinstance(poison.error, WorkerFailedError)
     assert not other.is_done
+
+
+def test_job_that_waits_for_a_lane_is_not_taken_for_the_killer_of_workers() -> None:
+    journal, (poison, waiting) = journal_with(1, 2)
+    for _ in range(3 * MAX_LOSSES_WITHOUT_TOKEN):
+        journal.placed([1, 99])
+        journal.worker_lost()
+    assert isinstance(poison.error, WorkerFailedError)
+    assert not waiting.is_done
 
 
 def test_second_admission_does_not_start_the_sink_again() -> None:

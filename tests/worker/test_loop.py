@@ -1,6 +1,7 @@
 """The tick loop on the fake engine: whatever happens around a job, it gets the tokens it would get alone."""
 
 import threading
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -12,6 +13,7 @@ from superfluid.domain.request import QosClass, SamplingParams
 from superfluid.engine.fake import FakeEngine
 from superfluid.engine.fake_script import FakeScript, ScriptedReply
 from superfluid.engine.fake_vocabulary import END_OF_GENERATION, encode_plain
+from superfluid.engine.interface import Row, StepResult
 from superfluid.worker.loop import TickLoop
 from superfluid.worker.protocol import Ping, SetBackgroundRate, SetLogFilter, Stop, Submit, TickStarted
 
@@ -337,3 +339,17 @@ def test_debug_line_of_a_tick_has_its_times_counts_and_learned_rates() -> None:
     assert "P_plan=1 D=0 round_secs=none" in prefill
     assert "rounds=1" in decode
     assert " D=1 " in decode
+
+
+def test_job_is_told_of_before_the_step_that_may_be_the_last() -> None:
+    class Deadly(FakeEngine):
+        def step(self, rows: Sequence[Row]) -> StepResult:
+            raise KeyboardInterrupt
+
+    loop = SteppedLoop(settings=make_settings(lanes=1), engine=Deadly(lanes=1))
+    deadly, waiting = make_job(words(1, 20)), make_job(words(2, 20))
+    loop.submit(deadly)
+    loop.submit(waiting)
+    with pytest.raises(KeyboardInterrupt):
+        loop.tick()
+    assert loop.placed == [deadly.job_id]

@@ -24,6 +24,7 @@ from superfluid.worker.protocol import (
     LoadFailed,
     LogRecord,
     Ping,
+    Placed,
     Pong,
     Ready,
     SetLogFilter,
@@ -61,7 +62,7 @@ class _Worker:
 
     def receive(self) -> FromWorker:
         """The next message that is not about a tick that has only begun."""
-        while isinstance(message := self._next(), TickStarted):
+        while isinstance(message := self._next(), TickStarted | Placed):
             pass
         return message
 

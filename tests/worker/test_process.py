@@ -1,8 +1,13 @@
 """What a worker may inherit, and how its end is put into words."""
 
+import asyncio
+import os
+import sys
+from pathlib import Path
+
 import pytest
 
-from superfluid.worker.process import WorkerExit, scrub_environment, worker_environment
+from superfluid.worker.process import WorkerExit, WorkerProcess, scrub_environment, worker_environment
 
 
 @pytest.mark.parametrize(
@@ -37,3 +42,27 @@ def test_exit_says_signal_code_or_fault() -> None:
     assert WorkerExit(3, "", None).describe() == "exited with code 3"
     assert WorkerExit(-9, "", "stopped answering").describe() == "stopped answering"
     assert WorkerExit(-200, "", None).describe() == "died of signal 200"
+
+
+async def test_spawn_that_is_cancelled_before_it_is_connected_leaves_no_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connecting = asyncio.Event()
+
+    async def never(*_arguments: object, **_options: object) -> None:
+        connecting.set()
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_unix_connection", never)
+    command = (sys.executable, "-c", "import time; time.sleep(60)")
+    spawning = asyncio.ensure_future(WorkerProcess.spawn(command, os.environ, lambda _: None, lambda _: None))
+    await connecting.wait()
+    assert _children()
+    spawning.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await spawning
+    assert not _children()
+
+
+def _children() -> str:
+    return Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text()

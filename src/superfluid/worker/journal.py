@@ -1,7 +1,7 @@
 """The daemon's record of every job it gave to a worker, from which a new worker can go on. No I/O."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -26,6 +26,7 @@ class _Entry:
     received: bytearray = field(default_factory=bytearray)
     was_sent: bool = False
     has_lane: bool = False
+    is_placed: bool = False
     has_started: bool = False
     is_cancelled: bool = False
     losses: int = 0
@@ -105,6 +106,12 @@ class JobJournal:
     def job_ids(self) -> list[int]:
         return list(self._entries)
 
+    def placed(self, job_ids: Iterable[int]) -> None:
+        """They are about to get lanes. Unknown ids are ignored."""
+        for job_id in job_ids:
+            if job_id in self._entries:
+                self._entries[job_id].is_placed = True
+
     def deliver(self, output: LaneOutput) -> int | None:
         """Hands a job's output to its sink. Returns the job's id if the sink raised: the worker should cancel it.
 
@@ -140,16 +147,17 @@ class JobJournal:
     def worker_lost(self) -> None:
         """Ends the jobs that have nothing to wait for any more; the others stay, without a lane.
 
-        A job that saw several workers go without getting a token is taken for their killer and fails, so that one
-        poisonous request does not pause everybody for ever.
+        A job on whose lane several workers went without its getting a token is taken for their killer and fails, so
+        that one poisonous request does not pause everybody for ever. Those in the queue had no part in it.
         """
         for job_id, entry in list(self._entries.items()):
+            was_placed, entry.is_placed = entry.is_placed, False
             entry.has_lane = False
             if entry.is_cancelled:
                 self.finish(job_id, Finish.CANCELLED)
             elif entry.was_sent and entry.tokens_left <= 0:
                 self.finish(job_id, Finish.LENGTH)
-            elif entry.was_sent:
+            elif was_placed:
                 entry.losses += 1
                 if entry.losses >= MAX_LOSSES_WITHOUT_TOKEN:
                     self.fail(job_id, WorkerFailedError("The model's process failed again and again on this request."))

@@ -32,6 +32,7 @@ from superfluid.worker.protocol import (
     Load,
     LoadAdapter,
     Ping,
+    Placed,
     Pong,
     Rejected,
     SetBackgroundRate,
@@ -237,6 +238,8 @@ class TickLoop:
             self._report(StepPlan(), Execution(), times, tells_lanes=self._reporter.is_urgent)
         if is_long:
             self._send(tick_started(plan))
+        if plan.placements:
+            self._send(Placed([placement.job_id for placement in plan.placements]))
         execution = self._executor.execute(plan)
         restores = self._restores(plan, execution) if self._is_traced else ()
         result = self._scheduler.complete(plan, execution.outcome())

@@ -91,7 +91,7 @@ class WorkerProcess:
     ) -> Self:
         """Starts ``command`` with the number of its socket's descriptor appended, in a session of its own.
 
-        Raises WorkerFailedError if the system will not start it; nothing is left behind then.
+        Raises WorkerFailedError if the system will not start it; nothing is left behind then, nor when it is cancelled.
         """
         process = cls(on_message, on_line)
         ours, theirs = socket.socketpair()
@@ -100,6 +100,13 @@ class WorkerProcess:
         except OSError as error:
             ours.close()
             raise WorkerFailedError(f"The model's process could not be started: {error.strerror or error}.") from error
+        except asyncio.CancelledError:
+            ours.close()
+            if process._transport is not None:
+                process._channel.closed.set()
+                process.kill("is not wanted any more")
+                await process.end()
+            raise
         finally:
             theirs.close()
         return process

@@ -289,6 +289,13 @@ class TickStarted(Struct, frozen=True, tag="tick_started", array_like=True):
     admissions: int
 
 
+class Placed(Struct, frozen=True, tag="placed", array_like=True):
+    """These jobs are about to get lanes. Sent before the step, which may be the worker's last: what ends it then is
+    a job with a lane, and not one in the queue."""
+
+    job_ids: list[int]
+
+
 class Pong(Struct, frozen=True, tag="pong", array_like=True):
     sequence: int
 
@@ -355,4 +362,5 @@ FromWorker = (
     | KvChanged
     | KvSpan
     | AdapterLoaded
+    | Placed
 )

@@ -44,6 +44,7 @@ from superfluid.worker.protocol import (
     Load,
     LoadFailed,
     LogRecord,
+    Placed,
     Pong,
     Ready,
     Rejected,
@@ -350,6 +351,8 @@ class WorkerSupervisor:
             case KvSpan():
                 if self._on_kv_span is not None:
                     self._on_kv_span(message)
+            case Placed(job_ids):
+                self._jobs.placed(job_ids)
             case TickStarted():
                 self._flight.started(self._clock.monotonic(), message)
             case Pong():
