@@ -8,6 +8,7 @@ from collections.abc import Mapping
 _WINDOW = "here it is --max-context, the window of each lane and not of all of them"
 _LANES = "here it is --max-batch"
 _HUB = "the hub's id stands alone, as in `superfluid serve org/model:Q4_K_M`"
+_QUANT = "the quant stands behind the hub's id, as in org/model:Q4_K_M"
 _KV = "here it is --kv-bits, 8 for q8_0 and 4 for q4_0, for keys and values alike"
 _DRAFT = "here it is --speculate draft-model:FILE.gguf"
 _ALWAYS = "it is always on, so leave it out"
@@ -19,6 +20,7 @@ _FORMAT = "the model file decides"
 _CHUNK = "the size follows from --tick-target-ms; --prefill-budget bounds it"
 _TLS = "there is no TLS: put a proxy in front"
 _FOREGROUND = "it stays in the foreground; `superfluid chat` can start one behind itself"
+_WORKER = "the model always runs in a process of its own"
 _PER_REQUEST = "each request brings its own"
 
 FLAGS: Mapping[str, str] = {
@@ -28,7 +30,9 @@ FLAGS: Mapping[str, str] = {
     **dict.fromkeys(["-t", "-tb", "--threads-batch"], "here it is --threads"),
     "-fa": "here it is --flash-attn, with on, off or auto",
     **dict.fromkeys(["-hf", "-hfr", "--hf-repo"], _HUB),
-    **dict.fromkeys(["-hff", "--hf-file"], "the quant stands behind the hub's id, as in org/model:Q4_K_M"),
+    **dict.fromkeys(
+        ["-hff", "--hf-file", "--pull-file"], "the quant stands behind the hub's id, as in org/model:Q4_K_M"
+    ),
     **dict.fromkeys(["-hft", "--hf-token"], "the hub's token is taken from the variable HF_TOKEN"),
     **dict.fromkeys(["-ctk", "-ctv", "--cache-type-k", "--cache-type-v", "--kv-cache-dtype"], _KV),
     **dict.fromkeys(["-md", "--model-draft", "--draft-model", "--spec-draft-model"], _DRAFT),
@@ -41,7 +45,12 @@ FLAGS: Mapping[str, str] = {
     **dict.fromkeys(["-cb", "--cont-batching", "--jinja", "--metrics", "--slots", "--props"], _ALWAYS),
     **dict.fromkeys(["--cache-prompt", "--cache-reuse", "--enable-prefix-caching"], _ALWAYS),
     **dict.fromkeys(["--enable-chunked-prefill", "--enable-auto-tool-choice"], _ALWAYS),
-    **dict.fromkeys(["--chat-template", "--chat-template-file"], _TEMPLATE),
+    **dict.fromkeys(["--chat-template", "--chat-template-file", "--dialect"], _TEMPLATE),
+    "--tool-call-parser": "the markers in the model's vocabulary tell tool calls from text",
+    "--no-http": "HTTP is always served; --host 127.0.0.1, the default, keeps it on this machine",
+    "--sessions-cache": "--no-sessions keeps nothing, and --http-session-ttl keeps requests for a while",
+    **dict.fromkeys(["--worker-process", "--no-worker-process"], _WORKER),
+    **dict.fromkeys(["--files-max-bytes", "--files-expiry", "--files-sweep"], "there are no files and batches here"),
     **dict.fromkeys(["-cram", "--cache-ram"], "here it is --host-cache-gb, in GiB"),
     "--slot-save-path": "conversations are kept without being asked; --sessions says where",
     **dict.fromkeys(["--embedding", "--embeddings", "--rerank", "--reranking"], _TEXT_ONLY),
@@ -49,7 +58,7 @@ FLAGS: Mapping[str, str] = {
     "--gpu-memory-utilization": "memory is set by --max-context, --max-batch and --host-cache-gb",
     **dict.fromkeys(["--dtype", "--quantization"], _FORMAT),
     **dict.fromkeys(["-s", "--seed"], _PER_REQUEST),
-    "--keep-alive": "the model stays loaded until the server ends",
+    **dict.fromkeys(["--keep-alive", "--idle-timeout"], "the model stays loaded until the server ends"),
     **dict.fromkeys(["--model-dir", "--models-dir"], "one server serves one model for now"),
     **dict.fromkeys(["--webui", "--no-webui"], "there is no page to chat on; `superfluid chat` is for that"),
     "--api-key-file": "here it is --key-policy, a file of keys with names",
@@ -75,6 +84,8 @@ COMMANDS: Mapping[str, str] = {
     "show": "GET /props tells about the model, and `superfluid session inspect` about a conversation",
     **dict.fromkeys(["stop", "quit", "kill", "down"], "Ctrl-C or SIGTERM ends a server when it has finished its work"),
     **dict.fromkeys(["rm", "delete", "remove"], "`superfluid session purge` deletes a conversation"),
+    "launch": "agents are pointed at http://127.0.0.1:8453/v1 in their own settings",
+    "runtimes": "llama.cpp is the one there is",
     "bench": "`make bench` measures, in a checkout of the source",
 }
 """As ``FLAGS``, of commands of ``superfluid``."""

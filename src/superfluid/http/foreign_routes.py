@@ -49,7 +49,7 @@ _BEGINNINGS: Iterable[tuple[str, str]] = (
     ("/web/", "the session API has a port of its own: superfluid serve --web ADDR:PORT"),
     ("/v1/responses/", _EXACT["/v1/responses"]),
     ("/v1/messages/", _EXACT["/v1/messages"]),
-    ("/slots/", "GET /slots tells about all lanes"),
+    ("/slots/", "GET /slots tells about all lanes; prefixes are kept without being asked"),
     ("/api/v0/", "an OpenAI client's base URL ends in /v1"),
     ("/api/", f"the API of Ollama is not there yet; {_CHAT}"),
 )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import click
@@ -99,7 +100,8 @@ def _push(url: str, body: str) -> None:
             url, content=body.encode(), headers={"content-type": "application/json"}, timeout=PUSH_SECONDS
         )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise EnvironmentFaultError(f"cannot send the trace to {url}: {error}") from error
+        reason = re.sub(r"^\[Errno -?\d+\] ", "", str(error))
+        raise EnvironmentFaultError(f"cannot send the trace to {url}: {reason}") from error
     if not answer.is_success:
         raise EnvironmentFaultError(f"{url} answered {answer.status_code}")
     say_note(f"{url} answered {answer.status_code}")
