@@ -123,7 +123,8 @@ class WebTransport:
         try:
             link = await self._network.connect(self._address, timeout_seconds)
         except OSError as error:
-            raise ServerUnreachable(f"no server answers at {self._host}: {error.strerror or error}") from error
+            problem = f"no server answers at {self._host}: {error.strerror or error}"
+            raise ServerUnreachable(f"{problem}; `superfluid serve --web {self._host}` starts one") from error
         return HttpConnection(link, self._host, timeout_seconds), False
 
     def give_back(self, connection: HttpConnection) -> None:
