@@ -60,6 +60,9 @@ def test_parse_smallest_request_leaves_everything_to_the_defaults() -> None:
     [
         ({"max_tokens": -1}, "without it a reply may fill the window"),
         ({"model": None}, "GET /v1/models says what is served"),
+        ({"max_tokens": "5"}, "max_tokens: expected `integer | null`, got `string`"),
+        ({"stream": 1.5}, "stream: expected `boolean | null`, got `number`"),
+        ({"messages": [{}]}, "messages[0]: object missing required field `role`"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]},
             "this route takes text only, not image_url",

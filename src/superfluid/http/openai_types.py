@@ -13,6 +13,9 @@ from msgspec import Struct
 from superfluid.errors import InvalidRequestError
 
 _T = TypeVar("_T")
+_JSON_TYPES = {"int": "integer", "float": "number", "str": "string", "bool": "boolean"}
+_PYTHON_TYPE = re.compile(r"\b(?:int|float|str|bool)\b")
+_QUOTED = re.compile(r"`[^`]*`")
 _PLACE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 
 
@@ -109,7 +112,9 @@ def decode_body(decoder: msgspec.json.Decoder[_T], body: bytes) -> _T:
         raise InvalidRequestError("the request body is nested too deeply") from error
 
 
-def _wrong_type(text: str) -> InvalidRequestError:
+def _wrong_type(message: str) -> InvalidRequestError:
+    # msgspec names Python's types, and the caller wrote JSON.
+    text = _QUOTED.sub(lambda quoted: _PYTHON_TYPE.sub(lambda word: _JSON_TYPES[word[0]], quoted[0]), message)
     place = _PLACE.search(text)
     if place is None:
         return InvalidRequestError(f"the request body has the wrong form: {text}")
