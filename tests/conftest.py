@@ -1,5 +1,6 @@
 """What all tests share: the real model's fixture and the marker that goes with it, and the browser."""
 
+import signal
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -7,6 +8,12 @@ import pytest
 from scripts.bootstrap import BROWSER_ADVICE, find_browser
 from tests.fixtures.browser import Browser, browsing
 from tests.fixtures.smollm2 import fetch_smollm2
+
+
+def pytest_configure() -> None:
+    # A shell has its background jobs ignore Ctrl-C, and so would all that the tests start and interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
