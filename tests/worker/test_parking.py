@@ -280,6 +280,23 @@ def test_job_waits_for_a_slow_disk_but_not_for_ever(tmp_path: Path) -> None:
     assert waiting.finish is Finish.LENGTH
 
 
+def test_file_that_is_forgotten_while_it_is_read_is_waited_for_no_longer(tmp_path: Path) -> None:
+    first = Worker(tmp_path)
+    got = first.turn(PROMPT)
+    first.settle()
+    second = Worker(tmp_path)
+    waiting = second.loop.submit(make_job(next_turn(PROMPT, got.tokens), sampling=SAMPLED))
+    second.loop.run()
+    assert second.loop.loop._parking.seconds_to_wait() is not None
+    second.loop.loop.take(Forget(1, [SESSION]))
+    second.files.work()
+    second.loop.take_events()
+    second.loop.run()
+    assert (waiting.warm_tokens, waiting.finish) == ([0], Finish.LENGTH)
+    second.settle()
+    assert second.loop.loop._parking.seconds_to_wait() is None
+
+
 # ---- what is written, and when
 
 

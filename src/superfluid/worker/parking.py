@@ -170,7 +170,7 @@ class Parking:
         for entry_id in entries:
             self._executor.host_cache.drop(entry_id)
         for file in files:
-            self._catalog.removed(file.file_id)
+            self._forget_file(file.file_id)
         self._report()
         if self._files is None:
             self._send(Forgotten(request.request_id, is_complete=True))
@@ -295,6 +295,8 @@ class Parking:
                 self._forget_file(file_id)
 
     def _forget_file(self, file_id: int) -> None:
+        if self._resuming is not None:
+            self._resuming.gone(file_id)
         self._parks.file_failed(file_id)
         self._parks.index.discard(file_id)
         self._catalog.removed(file_id)

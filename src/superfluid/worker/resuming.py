@@ -51,6 +51,10 @@ class Resuming:
             del self._reading[file_id]
             self._parks.file_failed(file_id)
 
+    def gone(self, file_id: int) -> None:
+        """The file is not to be used any more: what comes of its reading is of no interest."""
+        self._reading.pop(file_id, None)
+
     def take(self, event: KvRead) -> None:
         file_id = self._catalog.file_id(event.name)
         if event.is_damaged:
