@@ -14,6 +14,7 @@ import pytest
 from openai import OpenAI
 from tests.fixtures.command_line import COMMAND, clean_environment, run_superfluid
 from tests.fixtures.http_daemon import CHAT, Background, HttpDaemon, signal_once, streamed_text, wait_until
+from tests.fixtures.short_paths import short_directory
 from tests.fixtures.tiny_gguf import write_tiny_model
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -56,6 +57,21 @@ def test_daemon_says_that_it_is_loading_until_it_is_ready(tmp_path: Path) -> Non
     finally:
         daemon.process.kill()
         daemon.process.wait()
+
+
+def test_daemon_that_is_stopped_while_it_loads_takes_its_socket_along(tmp_path: Path) -> None:
+    script = write_script(tmp_path, load_seconds=60.0)
+    with short_directory() as directory:
+        path = directory / "socket"
+        command = [*COMMAND, "serve", script, "--runtime", "fake", "--http", "127.0.0.1:0", "--socket", str(path)]
+        with subprocess.Popen(command, env=clean_environment(tmp_path), stdout=-3, stderr=-3) as process:
+            wait_until(path.exists)
+            with socket.socket(socket.AF_UNIX) as client:
+                wait_until(lambda: client.connect_ex(str(path)) == 0)
+                process.terminate()
+                assert process.wait(20) == 0
+                assert client.recv(1) == b""
+        assert not path.exists()
 
 
 def _connects(port: int) -> bool:

@@ -185,7 +185,10 @@ class SessionStack:
         await asyncio.gather(*stopping)
 
     async def close(self) -> None:
-        """Commits what waits and closes the store. Call it after the worker has stopped."""
+        """Commits what waits and closes the store. Call it after the worker has stopped; clients that were not drained
+        are cut."""
+        # What went wrong with the listeners must not keep the store from being closed.
+        await asyncio.gather(self.drain(0.0, at_once=True), return_exceptions=True)
         if self._retention is not None:
             await self._retention.stop()
         await self._log.settled()

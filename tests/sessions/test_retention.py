@@ -187,3 +187,23 @@ async def test_states_that_cannot_be_erased_leave_the_request_for_the_next_sweep
         await failing.sweep()
     assert len(await core.sessions.read(session, 0)) == 3
     assert await sweeper(core, ttl_seconds=50).sweep() == 1
+
+
+async def test_sweeper_goes_on_after_a_bug(
+    core: SessionCore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(retention, "SWEEP_SECONDS", 0.0)
+    sweeping = sweeper(core, ttl_seconds=0.0)
+    rounds = asyncio.Queue[None]()
+
+    async def broken() -> int:
+        rounds.put_nowait(None)
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(sweeping, "sweep", broken)
+    sweeping.start()
+    async with asyncio.timeout(10):
+        await rounds.get()
+        await rounds.get()
+    await sweeping.stop()
+    assert "old sessions could not be dropped" in caplog.text

@@ -52,6 +52,9 @@ class RetentionSweeper:
                 await self.sweep()
             except SuperfluidError as error:
                 logger.warning("old sessions could not be dropped", extra={"fields": {"reason": error.message}})
+            except Exception:
+                # Supervision point: nobody looks at this task, and the disk would fill.
+                logger.exception("old sessions could not be dropped")
             await asyncio.sleep(min(SWEEP_SECONDS, (self._config.http_ttl_seconds or SWEEP_SECONDS) / 4 + 1))
 
     async def sweep(self) -> int:
