@@ -137,20 +137,21 @@ def test_policy_that_was_wrong_often_forgets_it_once_the_machine_is_quiet() -> N
 
 
 @pytest.mark.parametrize(
-    ("slowed", "slowed_aside", "threads"),
+    ("situation", "slowed", "slowed_aside", "others", "can_see", "threads"),
     [
-        (1.6, 1.0, 2),
-        (3.5, 1.0, 1),
-        # the machine has become slow as a whole
-        (3.5, 3.5, 2),
+        ("shared, and still the faster way", 1.3, 1.0, 0.3, True, 2),
+        ("shared, and slower than one thread alone", 3.0, 1.0, 0.3, True, 1),
+        ("nobody waits: conversations are longer", 3.0, 1.0, 0.0, True, 2),
+        ("the same where nobody tells", 3.0, 1.0, 0.0, False, 1),
+        ("the machine has become slow as a whole", 3.0, 3.0, 0.3, True, 2),
     ],
 )
-def test_steps_that_are_slow_for_no_reason_that_is_told_count_only_if_fewer_threads_are_faster(
-    slowed: float, slowed_aside: float, threads: int
+def test_slow_steps_count_where_threads_wait_and_fewer_threads_are_faster(
+    situation: str, slowed: float, slowed_aside: float, others: float, *, can_see: bool, threads: int
 ) -> None:
-    machine = _machine()
-    spent = machine.run(0.0, 120.0, slowed=slowed, slowed_aside=slowed_aside)
-    assert spent[threads] > 0.9 * sum(spent.values())
+    machine = _machine(can_see=can_see)
+    spent = machine.run(others, 120.0, slowed=slowed, slowed_aside=slowed_aside)
+    assert spent.get(threads, 0.0) > 0.85 * sum(spent.values()), situation
 
 
 def test_policy_that_is_told_nothing_steps_aside_and_tries_again_ever_later() -> None:

@@ -18,6 +18,8 @@ STARK_SHARE: Final = 0.8
 """One reading of this is enough."""
 IDLE_PART: Final = 0.25
 """A worker that computes for less of the time than this is not judged by its waiting alone."""
+TOUCHED_SHARE: Final = 0.2
+"""With less waiting than this slow steps have another reason, a longer conversation say."""
 WINDOW_STEPS: Final = 12
 """Decode steps that are looked at together."""
 MARGIN: Final = 1.15
@@ -48,8 +50,9 @@ class CoreReading(NamedTuple):
 
 
 class ThreadPolicy:
-    """Steps aside, by at least one thread, when its threads wait for cores, or when decode steps take longer than with
-    one fewer. Takes threads back once the system has room for them, and later the more often that was wrong.
+    """Steps aside, by at least one thread, when its threads wait for cores: for half of the time, or for a fifth of it
+    if decode steps take longer than with one fewer. Takes threads back once the system has room for them, and later the
+    more often that was wrong.
 
     What an undisturbed step costs it learns with all threads, for each count of lanes.
     """
@@ -131,7 +134,8 @@ class ThreadPolicy:
         return PATIENCE * self._undisturbed.get(lanes, 0.0) * self._most / self.threads + PATIENCE_SECONDS
 
     def _weigh(self, now: float) -> None:
-        if sum(self._costs) > WINDOW_STEPS * self._cost_aside * MARGIN:
+        is_touched = not self._can_see or self._share_before >= TOUCHED_SHARE
+        if is_touched and sum(self._costs) > WINDOW_STEPS * self._cost_aside * MARGIN:
             self._fall(now)
 
     def _fall(self, now: float) -> None:
