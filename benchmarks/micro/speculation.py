@@ -8,6 +8,7 @@ import argparse
 import json
 import random
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ from superfluid.worker.settings import EngineSettings
 LINES: Final = 300
 BOUND_SIZES: Final = (1, 4, 8, 12, 16)
 BOUND_SAMPLES: Final = 4
+EDIT_QUADS: Final = 3
+"""Of two pairs each, in a round."""
 PROSE: Final = ("Write a short story about a lighthouse.", "Explain how rainbows form.", "Describe a baker's day.")
 GUESSING: Final = SpeculationRules(strategy="prompt-lookup")
 
@@ -191,8 +194,8 @@ def edited(lines: list[str]) -> list[str]:
     return result
 
 
-def measure(model: Path, *, rounds: int, edit_tokens: int, prose_tokens: int, threads: int = 2) -> list[Measure]:
-    """One value for each pair. Blocks for about 20 seconds and another 30 a round, on two cores."""
+def measure(model: Path, *, rounds: int, edit_tokens: int, prose_tokens: int, threads: int = 2) -> Iterator[Measure]:
+    """One value for each pair, as they come. With the usual sizes a round takes about a minute on two cores."""
     engine = DictatedEngine(model, LlamaOptions(lanes=1, window_tokens=8192, threads=threads))
     with Vocabulary(model) as vocabulary:
 
@@ -204,25 +207,24 @@ def measure(model: Path, *, rounds: int, edit_tokens: int, prose_tokens: int, th
         edit = chat("Edit this file:\n" + "\n".join(lines))
         dictation = vocabulary.encode("\n".join(edited(lines)))
         stories = [chat(text) for text in PROSE]
-    measures: list[Measure] = []
     for _ in range(rounds):
-        engine.dictation = dictation
-        measures += _edit(engine, edit, edit_tokens)
         engine.dictation = ()
         for story in stories:
             engine.prepare(story)
-            measures += [("prose", "guessed_over_plain", ratio(*pair)) for pair in pairs(engine, story, prose_tokens)]
+            for pair in pairs(engine, story, prose_tokens):
+                yield "prose", "guessed_over_plain", ratio(*pair)
+        engine.dictation = dictation
+        yield from _edit(engine, edit, edit_tokens)
     engine.close()
-    return measures
 
 
 def _edit(engine: DictatedEngine, prompt: Sequence[int], tokens: int) -> list[Measure]:
-    """The bound is measured before, between and after the pairs that are held against it."""
+    """The bound is measured before and after every two pairs that are held against it."""
     timed: list[tuple[Timed, Timed]] = []
     engine.prepare(prompt)
     seconds = step_seconds(engine, prompt)
-    for pair in pairs(engine, prompt, tokens):
-        timed.append(pair)
+    for _ in range(EDIT_QUADS):
+        timed += pairs(engine, prompt, tokens)
         for size, samples in step_seconds(engine, prompt).items():
             seconds[size] += samples
     size, bound = best_bound(seconds)
@@ -259,19 +261,22 @@ def summary(measures: Sequence[Measure]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--edit-tokens", type=int, default=400)
-    parser.add_argument("--prose-tokens", type=int, default=192)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--edit-tokens", type=int, default=320)
+    parser.add_argument("--prose-tokens", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="print the measures as JSON")
     options = parser.parse_args()
-    measures = measure(
+    measures: list[Measure] = []
+    for case, metric, value in measure(
         options.model,
         rounds=options.rounds,
         edit_tokens=options.edit_tokens,
         prose_tokens=options.prose_tokens,
         threads=options.threads,
-    )
+    ):
+        measures.append((case, metric, value))
+        print(f"{case} {metric} {value:.3f}", file=sys.stderr, flush=True)
     print(json.dumps(measures) if options.json else summary(measures))
 
 

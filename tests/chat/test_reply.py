@@ -161,6 +161,17 @@ def test_stop_string_counts_tokens_up_to_the_one_that_completed_it() -> None:
     assert assembler.tokens_generated == 3
 
 
+def test_stop_string_among_tokens_that_come_at_once_ends_the_count_there() -> None:
+    """Several tokens a tick: guesses that were right."""
+    assembler = _assembler(("STOP",))
+    assembler.feed([97, 98])
+    assert assembler.ignored_tokens == 0
+    assembler.feed([*b"cdSTOPefg"])
+    assert (assembler.tokens_generated, assembler.ignored_tokens) == (8, 3)
+    assembler.feed([97, 98])
+    assert (assembler.tokens_generated, assembler.ignored_tokens) == (8, 2)
+
+
 def test_stop_string_is_looked_for_in_text_only() -> None:
     reply = '<think>STOP</think>a<tool_call>{"name": "f", "arguments": {"a": "STOP"}}</tool_call>b'
     assert _texts(_events(reply, stop=("STOP",))) == [

@@ -14,7 +14,7 @@ _PROMPT = text(1, 200)
 
 def _costs(extra: float, lanes: int = 1) -> StepCosts:
     """Steps of all sizes were seen: each guessed token adds ``extra`` plain steps."""
-    costs = StepCosts()
+    costs = StepCosts(lanes)
     for _ in range(3):
         costs.observe_plain(0.01 * lanes)
     for tokens in (1, 3, 7, 15):
@@ -23,13 +23,13 @@ def _costs(extra: float, lanes: int = 1) -> StepCosts:
     return costs
 
 
-def _depths(prompt: Sequence[int], reply: Sequence[int], costs: StepCosts, lanes: int = 1) -> list[int]:
+def _depths(prompt: Sequence[int], reply: Sequence[int], costs: StepCosts) -> list[int]:
     """What is guessed behind each token of the reply, if nothing is ever used."""
     copying, stream = Copying(), np.array([*prompt, *reply], np.int32)
     depths = []
     for count in range(len(prompt) + 1, len(stream)):
         guess = copying.look_up(stream[:count], 15)
-        depths.append(0 if guess is None else copying.worthwhile_depth(guess, costs, lanes))
+        depths.append(0 if guess is None else copying.worthwhile_depth(guess, costs))
     return depths
 
 
@@ -59,8 +59,8 @@ def test_depth_follows_what_a_token_costs(extra: float, depth: int) -> None:
 
 def test_depth_is_less_where_several_lanes_share_the_step() -> None:
     """Of two lanes one copies: a token of it is half a token a lane."""
-    assert _depths(_PROMPT, _PROMPT[40:140], _costs(0.3), lanes=2)[-1] > 0
-    assert _depths(_PROMPT, _PROMPT[40:140], _costs(0.3), lanes=4)[-1] == 0
+    assert _depths(_PROMPT, _PROMPT[40:140], _costs(0.3, lanes=2))[-1] > 0
+    assert _depths(_PROMPT, _PROMPT[40:140], _costs(0.3, lanes=4))[-1] == 0
 
 
 def test_sizes_that_were_never_tried_are_tried() -> None:
@@ -70,6 +70,15 @@ def test_sizes_that_were_never_tried_are_tried() -> None:
         costs.observe_plain(0.01)
         costs.observe(1, 0.019)
     assert _depths(_PROMPT, _PROMPT[40:140], costs)[-1] == 15
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4, 8])
+def test_copy_is_tried_whatever_the_count_of_lanes(lanes: int) -> None:
+    """What a guessed token adds to a step of many lanes is not known yet, but less than to a single one's."""
+    costs = StepCosts(lanes)
+    for _ in range(3):
+        costs.observe_plain(0.01 * lanes)
+    assert _depths(_PROMPT, _PROMPT[40:140], costs)[-1] > 0
 
 
 def test_guess_ends_with_the_stream_before_an_image() -> None:

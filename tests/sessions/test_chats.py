@@ -158,6 +158,18 @@ async def test_stop_string_is_a_cut_turn_in_the_log_and_an_end_to_the_client(cor
     assert spans(await core.sessions.read(1, 0))[-1] == ord("e")
 
 
+async def test_tokens_behind_a_stop_string_in_the_same_tick_are_neither_recorded_nor_counted(core: SessionCore) -> None:
+    """They were guessed ahead, and rightly; but the reply had ended before them."""
+    reply = await core.service.start(request(*HELLO, stop=("e",)))
+    job = core.backend.last
+    job.start()
+    job.sink.guessed(6, 4)
+    job.draw(*b"yes!!")
+    text, end = await finished(reply)
+    assert (text, end.completion_tokens, end.guessed_tokens, end.right_guesses) == ("y", 2, 6, 1)
+    assert spans(await core.sessions.read(1, 0))[-2:] == [ord("y"), ord("e")]
+
+
 async def test_other_tools_or_template_arguments_are_another_conversation(core: SessionCore) -> None:
     await ask(core, *HELLO)
     tool = {"type": "function", "function": {"name": "f", "parameters": {}}}

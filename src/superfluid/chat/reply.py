@@ -117,6 +117,8 @@ class ReplyAssembler:
         self._events: list[ReplyEvent] = []
         self.tokens_generated = 0
         """All tokens fed, up to the one that completed a stop string."""
+        self.ignored_tokens = 0
+        """Of the tokens fed last, those behind a stop string."""
 
     @property
     def stopped_by(self) -> str | None:
@@ -126,10 +128,13 @@ class ReplyAssembler:
     def feed(self, tokens: Sequence[int], scores: Sequence[PositionScores] = ()) -> list[ReplyEvent]:
         """``scores`` is empty or has one entry a token."""
         if self._stops.matched is not None:
+            self.ignored_tokens = len(tokens)
             return []
         if scores:
             for token, score in zip(tokens, scores, strict=True):
                 self._take_scored(token, score)
+        elif self._stop:
+            self._take_until_stop(tokens)
         else:
             for run in self._parser.feed(tokens):
                 self._take(run)
@@ -146,6 +151,15 @@ class ReplyAssembler:
         self._end_stretch(drops_trailing=False)
         events, self._events = self._events, []
         return events
+
+    def _take_until_stop(self, tokens: Sequence[int]) -> None:
+        """One by one: several of them can come at once, and those behind a stop string were never said."""
+        for index, token in enumerate(tokens, 1):
+            for run in self._parser.feed((token,)):
+                self._take(run)
+            if self._stops.matched is not None:
+                self.ignored_tokens = len(tokens) - index
+                return
 
     # ---- text and reasoning
 

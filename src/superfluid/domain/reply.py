@@ -88,6 +88,7 @@ class ReplyFinished(Struct, frozen=True):
 
     ``stopped_by`` is the stop string that ended it, if one did (``finish`` is then ``END_OF_TURN``). Only a reply that
     fills in the middle is ever ``is_cached`` (nothing was computed) or ``is_expired`` (it ran past its deadline).
+    ``guessed_tokens`` were guessed ahead for it, and ``right_guesses`` of them drawn.
     """
 
     finish: Finish
@@ -97,6 +98,8 @@ class ReplyFinished(Struct, frozen=True):
     stopped_by: str | None = None
     is_cached: bool = False
     is_expired: bool = False
+    guessed_tokens: int = 0
+    right_guesses: int = 0
 
 
 ReplyEvent = ReplyStarted | TextDelta | ToolCallStarted | ToolCallArguments | ToolCallFinished | ReplyFinished

@@ -23,7 +23,7 @@ from superfluid.http.openai_fields import (
     stop_strings,
     token_limit,
 )
-from superfluid.http.openai_frames import encode, identity, usage
+from superfluid.http.openai_frames import encode, guess_extras, identity, usage
 from superfluid.http.openai_logprobs import chat_logprobs
 from superfluid.http.openai_messages import chat_prompt, refuse_constraints
 from superfluid.http.openai_types import ChatBody, decode_body
@@ -91,6 +91,9 @@ class ChatExchange(Struct, frozen=True, kw_only=True):
         members = identity("chat.completion", "chatcmpl", opening)
         members["choices"] = [self._choice(index, reply) for index, reply in enumerate(replies)]
         members["usage"] = usage(first, sum(reply.finished.completion_tokens for reply in replies))
+        extras = guess_extras([reply.finished for reply in replies])
+        if extras:
+            members["superfluid"] = extras
         return Answer(encode(members), headers=((b"x-superfluid-warm", b"%d" % first.warm_tokens),))
 
     def _choice(self, index: int, reply: CollectedReply) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from superfluid.http.openai_fields import (
     stop_strings,
     token_limit,
 )
-from superfluid.http.openai_frames import ChunkSplicer, encode, identity, usage
+from superfluid.http.openai_frames import ChunkSplicer, encode, guess_extras, identity, usage
 from superfluid.http.openai_infill import infill_extras, infill_prompt
 from superfluid.http.openai_logprobs import LegacyLogprobs
 from superfluid.http.openai_types import CompletionBody, decode_body
@@ -100,8 +100,11 @@ class CompletionExchange(Struct, frozen=True, kw_only=True):
         members = identity("text_completion", "cmpl", opening)
         members["choices"] = [choice]
         members["usage"] = usage(reply.finished, reply.finished.completion_tokens)
+        extras = guess_extras([reply.finished])
         if self.is_infill:
-            members["superfluid"] = infill_extras(opening, reply.finished)
+            extras |= infill_extras(opening, reply.finished)
+        if extras:
+            members["superfluid"] = extras
         return Answer(encode(members))
 
     def legacy_logprobs(self) -> LegacyLogprobs:

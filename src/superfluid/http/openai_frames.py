@@ -1,5 +1,6 @@
 """What the answers of both OpenAI routes share: identity, usage, and chunks spliced from constant bytes. Pure."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -36,6 +37,15 @@ def usage(first: ReplyFinished, completion_tokens: int) -> dict[str, Any]:
     }
 
 
+def guess_extras(finished: Sequence[ReplyFinished]) -> dict[str, Any]:
+    """What was guessed ahead for these replies, as ``spec``; empty if nothing was."""
+    proposed = sum([reply.guessed_tokens for reply in finished])
+    if not proposed:
+        return {}
+    accepted = sum([reply.right_guesses for reply in finished])
+    return {"spec": {"proposed": proposed, "accepted": accepted, "acceptance_rate": round(accepted / proposed, 4)}}
+
+
 class ChunkSplicer:
     """Builds the chunks of one stream. Everything but a chunk's own few members is encoded once.
 
@@ -69,7 +79,7 @@ class ChunkSplicer:
         """The terminal chunk, with the usage, and the end mark. ``extras`` are members of our own besides ``warm``."""
         tail = {
             "usage": usage(finished, finished.completion_tokens),
-            "superfluid": {"warm": finished.warm_tokens, **(extras or {})},
+            "superfluid": {"warm": finished.warm_tokens, **guess_extras([finished]), **(extras or {})},
         }
         reason = b',"finish_reason":' + encode(finish_reason) + b"}],"
         return self._head + opening + reason + encode(tail)[1:] + b"\n\ndata: [DONE]\n\n"

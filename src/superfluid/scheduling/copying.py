@@ -50,15 +50,15 @@ class Copying:
             self._last = Guess(len(stream), match, continuation(stream, match, depth))
         return self._last
 
-    def worthwhile_depth(self, guess: Guess, costs: StepCosts, lanes: int, wanted: float = WORTHWHILE) -> int:
-        """How many tokens of the guess are best for a step over ``lanes`` lanes, in tokens for its time; 0 if none make
-        it ``wanted`` times as good as a plain one."""
+    def worthwhile_depth(self, guess: Guess, costs: StepCosts, wanted: float = WORTHWHILE) -> int:
+        """How many tokens of the guess make a step best, in tokens for its time; 0 if none make it ``wanted`` times as
+        good as a plain one."""
         most = len(guess.tokens)
         if not most:
             return 0
         right = self._expected(guess)
         depths = [*[depth for depth in DEPTHS if depth < most], most]
-        gain, depth = max([((1 + right[depth - 1] / lanes) / costs.expected(depth), depth) for depth in depths])
+        gain, depth = max([((1 + right[depth - 1] / costs.lanes) / costs.expected(depth), depth) for depth in depths])
         return depth if gain >= wanted else 0
 
     def _expected(self, guess: Guess) -> list[float]:

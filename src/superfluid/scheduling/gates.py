@@ -74,7 +74,8 @@ class ThroughputGate:
     """
 
     rules: SpeculationRules
-    costs: StepCosts = field(default_factory=StepCosts, init=False)
+    lanes: int = 1
+    costs: StepCosts = field(init=False)
     _judged: deque[_Step] = field(default_factory=lambda: deque(maxlen=JUDGED_STEPS), init=False)
     _unbooked: list[_Step] = field(default_factory=list, init=False)
     _balance: float = field(default=FIRST_PATIENCE_STEPS, init=False)
@@ -85,6 +86,7 @@ class ThroughputGate:
 
     def __post_init__(self) -> None:
         self._next_rest_steps = self.rules.reprobe_steps
+        self.costs = StepCosts(self.lanes)
 
     @property
     def is_open(self) -> bool:

@@ -51,7 +51,7 @@ class Speculation:
         room = min(STEP_TOKENS, self.budget_tokens or STEP_TOKENS) - len(plain)
         decodes: list[DecodeLane] = []
         for decode in plain:
-            drafting = self._with_draft(decode, room, gate, len(plain))
+            drafting = self._with_draft(decode, room, gate)
             decodes.append(drafting)
             room -= len(drafting.draft) + drafting.draft_limit
         return tuple(decodes)
@@ -83,10 +83,10 @@ class Speculation:
     def _gate(self, lanes: int) -> ThroughputGate:
         gate = self._gates.get(lanes)
         if gate is None:
-            gate = self._gates[lanes] = ThroughputGate(self.rules)
+            gate = self._gates[lanes] = ThroughputGate(self.rules, lanes)
         return gate
 
-    def _with_draft(self, decode: DecodeLane, room: int, gate: ThroughputGate, lanes: int) -> DecodeLane:
+    def _with_draft(self, decode: DecodeLane, room: int, gate: ThroughputGate) -> DecodeLane:
         lane = self.lanes[decode.lane]
         sequence = _sequence(lane)
         if room < 1 or lane.length != sequence.length - 1 or not may_guess(sequence.job):
@@ -98,7 +98,7 @@ class Speculation:
         if depth < 1 or not guesser.floor.is_open:
             return decode
         if self.rules.strategy != "draft-model":
-            draft = self._looked_up(sequence.stream, guesser.copying, depth, gate, lanes)
+            draft = self._looked_up(sequence.stream, guesser.copying, depth, gate)
             return replace(decode, draft=draft) if draft else decode
         return replace(decode, draft_limit=depth) if self._may_draft(gate) else decode
 
@@ -110,9 +110,7 @@ class Speculation:
             sequence.guesser = Guesser(self.rules.draft_tokens, YieldFloor(self.rules))
         return sequence.guesser
 
-    def _looked_up(
-        self, stream: Tokens, copying: Copying, depth: int, gate: ThroughputGate, lanes: int
-    ) -> tuple[int, ...]:
+    def _looked_up(self, stream: Tokens, copying: Copying, depth: int, gate: ThroughputGate) -> tuple[int, ...]:
         """Looked up is also what may not be used now: so the stream is known by the time that it may."""
         guess = copying.look_up(stream, depth)
         may_draft = self._may_draft(gate)
@@ -121,7 +119,7 @@ class Speculation:
         if not self.rules.is_adaptive:
             return guess.tokens
         wanted = WORTHWHILE if may_draft else WORTH_A_REST
-        return guess.tokens[: copying.worthwhile_depth(guess, gate.costs, lanes, wanted)]
+        return guess.tokens[: copying.worthwhile_depth(guess, gate.costs, wanted)]
 
     def _ends_rest(self, guess: Guess, gate: ThroughputGate) -> bool:
         """A rest is for text that copies nothing: it ends when a copy is seen."""

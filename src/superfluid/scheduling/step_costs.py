@@ -15,7 +15,7 @@ ENOUGH_PLAIN_SAMPLES: Final = 3
 DRAFTED_SAMPLES: Final = 24
 ENOUGH_DRAFTED_SAMPLES: Final = 3
 ASSUMED_EXTRA: Final = 0.6
-"""What a guessed token adds, in plain steps: with llama.cpp on two cores 0.4 to 0.8, less the more there are."""
+"""What a guessed token adds to a step over one lane, in such steps: with llama.cpp on two cores 0.4 to 0.8."""
 REFRESH_STEPS: Final = 16
 """After so many steps with drafts in a row a plain one is due: in a copy a hundredth of the time."""
 STALE_STEPS: Final = 12
@@ -43,6 +43,7 @@ class _Drafted(NamedTuple):
 class StepCosts:
     """One count of lanes'. ``tokens`` are those guessed in a step, of all lanes together."""
 
+    lanes: int = 1
     _plain: deque[_Plain] = field(default_factory=lambda: deque(maxlen=PLAIN_SAMPLES), init=False)
     _drafted: deque[_Drafted] = field(default_factory=lambda: deque(maxlen=DRAFTED_SAMPLES), init=False)
     _steps: int = field(default=0, init=False)
@@ -109,7 +110,9 @@ class StepCosts:
         if len(alike) >= ENOUGH_DRAFTED_SAMPLES:
             return 1 + tokens * max(0.0, _undisturbed(alike))
         smaller = [_undisturbed(extras) for extras in map(self._extras, range(1, size)) if len(extras) > 1]
-        return 1 + tokens * max([min([ASSUMED_EXTRA, *alike]), *[extra / 2 for extra in smaller]])
+        # A plain step over several lanes has several tokens already, and those behind the first add less.
+        assumed = ASSUMED_EXTRA / (1 + 0.8 * (self.lanes - 1))
+        return 1 + tokens * max([min([assumed, *alike]), *[extra / 2 for extra in smaller]])
 
     def _extras(self, size: int) -> list[float]:
         """What each token added in steps whose count of guessed tokens has ``size`` binary digits."""

@@ -26,11 +26,16 @@ class PositionScores(Protocol):
 class JobSink(Protocol):
     """Receives one job's output, on the event loop, in order. Methods must not block and must not raise.
 
-    ``started`` comes at most once, ``tokens`` any number of times, then exactly one of ``finished`` and ``failed``.
+    ``started`` comes at most once, ``guessed`` and ``tokens`` any number of times, then exactly one of ``finished`` and
+    ``failed``.
     A worker that dies in between is not visible here: the job is resubmitted and goes on.
     """
 
     def started(self, warm_tokens: int) -> None: ...
+
+    def guessed(self, tokens: int, right: int) -> None:
+        """So many tokens were guessed ahead, and so many of them drawn: those come with the next ``tokens``."""
+        ...
 
     def tokens(self, tokens: Sequence[int], scores: Sequence[PositionScores]) -> None: ...
 

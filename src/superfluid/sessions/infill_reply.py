@@ -56,6 +56,8 @@ class InfillReply:
         self._texts: list[str] = []
         self._tokens: list[int] = []
         self._warm_tokens = 0
+        self._guessed_tokens = 0
+        self._right_guesses = 0
         self._is_ending = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -107,12 +109,19 @@ class InfillReply:
         self._warm_tokens = warm_tokens
         self._mailbox.put([ReplyStarted(self.prompt_tokens, warm_tokens)])
 
+    def guessed(self, tokens: int, right: int) -> None:
+        self._guessed_tokens += tokens
+        self._right_guesses += right
+
     def tokens(self, tokens: Sequence[int], scores: Sequence[PositionScores]) -> None:
         if self._is_ending:
             return
-        self._tokens.extend(tokens)
-        self._hand_out(self._assembler.feed(tokens, scores))
+        events = self._assembler.feed(tokens, scores)
+        ignored = self._assembler.ignored_tokens
+        self._tokens.extend(tokens[: len(tokens) - ignored])
+        self._hand_out(events)
         if self._assembler.stopped_by is not None:
+            self._right_guesses = max(0, self._right_guesses - ignored)
             self._cancel_job()
             self._complete(Finish.END_OF_TURN)
 
@@ -162,6 +171,8 @@ class InfillReply:
             stopped_by=stopped_by,
             is_cached=is_cached,
             is_expired=is_expired,
+            guessed_tokens=self._guessed_tokens,
+            right_guesses=self._right_guesses,
         )
 
     def _hand_out(self, events: list[ReplyEvent]) -> None:

@@ -55,6 +55,8 @@ class RunningReply:
         self._on_end = on_end
         self._mailbox: Mailbox[ReplyEvent] = Mailbox()
         self._warm_tokens = 0
+        self._guessed_tokens = 0
+        self._right_guesses = 0
         self._is_ending = False
         self._stored: StoredPrompt | None = None
         self._recorder: TurnRecorder | None = None
@@ -91,13 +93,19 @@ class RunningReply:
         self._warm_tokens = warm_tokens
         self._mailbox.put([ReplyStarted(self.prompt_tokens, warm_tokens)])
 
+    def guessed(self, tokens: int, right: int) -> None:
+        self._guessed_tokens += tokens
+        self._right_guesses += right
+
     def tokens(self, tokens: Sequence[int], scores: Sequence[PositionScores]) -> None:
         if self._is_ending:
             return
         self._hand_out(self._assembler.feed(tokens, scores))
+        ignored = self._assembler.ignored_tokens
         if self._recorder is not None:
-            self._recorder.feed(tokens)
+            self._recorder.feed(tokens[: len(tokens) - ignored])
         if self._assembler.stopped_by is not None:
+            self._right_guesses = max(0, self._right_guesses - ignored)
             self._is_ending = True
             self._on_cancel(self.reply_id)
             # The client's stop string is no end of turn to the model: for the log the turn was cut.
@@ -150,6 +158,8 @@ class RunningReply:
             warm_tokens=self._warm_tokens,
             completion_tokens=self._assembler.tokens_generated,
             stopped_by=self._assembler.stopped_by,
+            guessed_tokens=self._guessed_tokens,
+            right_guesses=self._right_guesses,
         )
         if self._recorder is None or self._stored is None:
             self._close(last)

@@ -78,6 +78,9 @@ class SessionTurn:
     def started(self, warm_tokens: int) -> None:
         self._warm_tokens = warm_tokens
 
+    def guessed(self, tokens: int, right: int) -> None:
+        """The session API tells of no guesses."""
+
     def tokens(self, tokens: Sequence[int], scores: Sequence[PositionScores]) -> None:
         if self._is_ending:
             return

@@ -189,6 +189,8 @@ def _pass_on(entry: _Entry, output: LaneOutput, tokens: list[int] | None) -> Non
             entry.sink.started(output.warm_tokens)
     if output.is_waiting_again:
         entry.has_lane = False
+    if output.guessed_tokens:
+        entry.sink.guessed(output.guessed_tokens, output.right_guesses)
     if tokens is not None:
         entry.received += output.tokens
         entry.losses = 0

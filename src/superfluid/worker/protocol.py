@@ -167,6 +167,7 @@ class LaneOutput(Struct, frozen=True, array_like=True):
     ``warm_tokens`` is set in the job's first output after its admission (which may carry no token yet), and ``None``
     later. ``finish`` is ``NONE`` until the last. ``scores`` has one entry a token if the job asked for logprobs.
     ``is_waiting_again``: the job has lost its lane to a better class; another admission will follow.
+    Since the last output, ``guessed_tokens`` were guessed for it, of which ``right_guesses`` were drawn.
     """
 
     job_id: int
@@ -175,6 +176,8 @@ class LaneOutput(Struct, frozen=True, array_like=True):
     warm_tokens: int | None = None
     scores: list[TokenScores] = []
     is_waiting_again: bool = False
+    guessed_tokens: int = 0
+    right_guesses: int = 0
 
 
 class LaneState(Struct, frozen=True, array_like=True):

@@ -30,6 +30,8 @@ class _Output:
     warm_tokens: int | None = None
     scores: list[TokenScores] = field(default_factory=list)
     is_waiting_again: bool = False
+    guessed_tokens: int = 0
+    right_guesses: int = 0
 
 
 class TickReporter:
@@ -87,6 +89,10 @@ class TickReporter:
             scores = execution.scores.get(drawn.job_id)
             if scores is not None:
                 output.scores.append(scores)
+        for drafted in execution.drafted:
+            output = self._output(drafted.job_id)
+            output.guessed_tokens += drafted.proposed
+            output.right_guesses += drafted.accepted
         for job_id in result.first_tokens:
             admitted_at = self._admitted.pop(job_id, None)
             if admitted_at is not None:
@@ -117,7 +123,16 @@ class TickReporter:
     ) -> Tick:
         """The message; everything collected so far is then told. ``lanes`` are told where they are given."""
         outputs = [
-            LaneOutput(job_id, output.tokens, output.finish, output.warm_tokens, output.scores, output.is_waiting_again)
+            LaneOutput(
+                job_id,
+                output.tokens,
+                output.finish,
+                output.warm_tokens,
+                output.scores,
+                output.is_waiting_again,
+                output.guessed_tokens,
+                output.right_guesses,
+            )
             for job_id, output in self._outputs.items()
         ]
         record = self._record(plan, execution, statistics, times)
