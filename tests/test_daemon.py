@@ -327,7 +327,7 @@ def _text(answer: dict[str, Any]) -> str:
 
 
 def _with_key(daemon: HttpDaemon, path: str, key: str, body: Any = None) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=60)
     try:
         data = None if body is None else json.dumps(body)
         connection.request("GET" if body is None else "POST", path, data, {"X-Api-Key": key})

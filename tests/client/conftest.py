@@ -21,13 +21,13 @@ def server(tmp_path: Path) -> Iterator[FakeWebServer]:
 
 @pytest.fixture
 def client(server: FakeWebServer) -> Iterator[Client]:
-    with Client(server.url, token_file=server.token_file, timeout=5.0) as client:
+    with Client(server.url, token_file=server.token_file, timeout=30.0) as client:
         yield client
 
 
 @pytest.fixture
 def async_client(server: FakeWebServer) -> Iterator[AsyncClient]:
-    client = AsyncClient(server.url, token_file=server.token_file, timeout=5.0)
+    client = AsyncClient(server.url, token_file=server.token_file, timeout=30.0)
     yield client
     client.close()
 

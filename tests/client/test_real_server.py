@@ -188,7 +188,7 @@ def test_real_cancel_from_another_thread_ends_the_stream(sf: Client) -> None:
     canceller.start()
     for _ in stream:
         pass
-    canceller.join(10)
+    canceller.join(30)
     assert stream.reply.finish is Finish.CANCELLED
     assert session.cancel() is False
 

@@ -71,7 +71,7 @@ def test_loop_left_early_cancels_and_frees_the_session(server: FakeWebServer, se
 
 
 def _wait_for_second_frame(fake: FakeSession) -> None:
-    assert fake.is_cancelled.wait(5)
+    assert fake.is_cancelled.wait(30)
 
 
 def test_loop_left_by_an_exception_cancels(server: FakeWebServer, session: Session) -> None:
@@ -101,19 +101,19 @@ def test_stream_closed_before_its_first_frame_hangs_up_and_cancels_nobody_else(
 
     def model(fake: FakeSession, _: int) -> Iterator[Frame]:
         accepted.set()
-        assert hung_up.wait(5)
+        assert hung_up.wait(30)
         # Enough for the socket to notice.
         for _number in range(10_000):
             yield fake.generated("word " * 100)
 
     server.model = model
     stream = session.stream(64)
-    assert accepted.wait(5)
+    assert accepted.wait(30)
     stream.close()
     hung_up.set()
     # The session is busy until the listener notices; appending waits for that.
     assert session.user("Something else.").kind == "Message"
-    assert server.hang_ups.acquire(timeout=5)
+    assert server.hang_ups.acquire(timeout=30)
     assert not any("Cancel" in body for _, body in server.requests)
 
 
@@ -132,7 +132,7 @@ def test_stream_of_a_busy_session_is_refused_and_closing_it_leaves_the_other_alo
 
 
 def _wait(event: threading.Event) -> None:
-    assert event.wait(5)
+    assert event.wait(30)
 
 
 def test_cancel_from_another_thread_ends_the_stream(server: FakeWebServer, session: Session) -> None:
@@ -142,7 +142,7 @@ def test_cancel_from_another_thread_ends_the_stream(server: FakeWebServer, sessi
     canceller = threading.Thread(target=session.cancel)
     canceller.start()
     assert list(stream) == []
-    canceller.join(5)
+    canceller.join(30)
     assert stream.reply.finish is Finish.CANCELLED
 
 

@@ -50,7 +50,7 @@ def test_threads_at_the_same_time_have_connections_of_their_own(server: FakeWebS
 
 
 def _pass(barrier: threading.Barrier) -> None:
-    barrier.wait(5)
+    barrier.wait(30)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ class _SilentServer:
     def close(self) -> None:
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
-        self._thread.join(5)
+        self._thread.join(30)
 
 
 def test_request_whose_connection_dies_is_lost_and_not_sent_twice() -> None:

@@ -42,7 +42,7 @@ SCORED: list[Step] = [
 async def _client(front: FrontEnd, key: str = "none") -> AsyncIterator[openai.AsyncOpenAI]:
     async with front.serve() as (host, port):
         base_url = f"http://{host}:{port}/v1"
-        async with openai.AsyncOpenAI(base_url=base_url, api_key=key, max_retries=0, timeout=10) as client:
+        async with openai.AsyncOpenAI(base_url=base_url, api_key=key, max_retries=0, timeout=60) as client:
             yield client
 
 

@@ -50,7 +50,7 @@ async def test_stop_lets_a_running_stream_finish_and_accepts_nobody() -> None:
     front = FrontEnd(ScriptedModel(lambda request: [gate, *says("late")]))
     listener = bind_listener("127.0.0.1", 0)
     address = listener_address(listener)
-    server = HttpServer(front.app, listener, drain_timeout_seconds=5)
+    server = HttpServer(front.app, listener, drain_timeout_seconds=30)
     serving = asyncio.create_task(server.serve())
     reader, writer = await asyncio.open_connection(*address)
     writer.write(REQUEST)
@@ -61,7 +61,7 @@ async def test_stop_lets_a_running_stream_finish_and_accepts_nobody() -> None:
     assert not serving.done()
     gate.set()
     assert b'"content":"late"' in await reader.readuntil(b"data: [DONE]\n\n")
-    await asyncio.wait_for(serving, 5)
+    await asyncio.wait_for(serving, 30)
     writer.close()
 
 
@@ -78,7 +78,7 @@ async def test_stop_ends_what_still_runs_with_an_error_its_client_can_read(
     writer.write(REQUEST if is_stream else REQUEST.replace(b"true,", b"null,"))
     await asyncio.wait_for(front.model.started.wait(), 5)
     server.stop(at_once=at_once)
-    await asyncio.wait_for(serving, 5)
+    await asyncio.wait_for(serving, 30)
     answer = await asyncio.wait_for(reader.read(), 5)
     assert front.model.replies[0].cancelled.is_set()
     assert b'"code":"shutting_down"' in answer

@@ -547,7 +547,7 @@ async def test_child_inherits_class_of_its_parent_and_a_fresh_ledger(core: Sessi
 
 async def collect(subscription: Subscription, count: int) -> list[Event | ProvisionalText]:
     items: list[Event | ProvisionalText] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         async for batch in subscription:
             items += batch
             if len(items) >= count:

@@ -32,7 +32,7 @@ def request(*messages: tuple[Role, str], **fields: object) -> GenerationRequest:
 
 async def finished(reply: Reply) -> tuple[str, ReplyFinished]:
     events: list[ReplyEvent] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         async for batch in reply:
             events += batch
     last = events[-1]

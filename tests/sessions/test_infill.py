@@ -33,7 +33,7 @@ PROMPT = tokens_of("<|fim_prefix|>a<|fim_suffix|>c<|fim_middle|>")
 
 
 async def eventually(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not is_so():  # noqa: ASYNC110  (the backend has no event for it)
             await asyncio.sleep(0)
 
@@ -274,7 +274,7 @@ def http_request(**fields: object) -> GenerationRequest:
 
 
 async def events_of(reply: Reply) -> list[ReplyEvent]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         return [event async for batch in reply for event in batch]
 
 

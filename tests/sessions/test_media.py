@@ -290,7 +290,7 @@ async def test_sweep_spares_an_image_that_is_being_appended(core: SessionCore, m
     def slow_extents() -> list[tuple[int, int]]:
         found = extents()
         scanned.set()
-        assert go_on.wait(10)
+        assert go_on.wait(30)
         return [entry for entry in found if entry[0] != session]
 
     monkeypatch.setattr(core.store, "live_extents", slow_extents)
@@ -312,7 +312,7 @@ async def test_image_appended_while_files_are_deleted_is_there_or_refused(
 
     def slow_sweep(named: set[str], among: set[str] | None) -> Swept:
         deleting.set()
-        assert go_on.wait(10)
+        assert go_on.wait(30)
         return sweep(named, among)
 
     monkeypatch.setattr(core.pool, "sweep", slow_sweep)
@@ -337,7 +337,7 @@ async def test_blob_put_again_while_files_are_deleted_is_there(
 
     def slow_sweep(named: set[str], among: set[str] | None) -> Swept:
         deleting.set()
-        assert go_on.wait(10)
+        assert go_on.wait(30)
         return sweep(named, among)
 
     monkeypatch.setattr(core.pool, "sweep", slow_sweep)

@@ -35,7 +35,7 @@ async def ids(core: SessionCore) -> list[int]:
 
 async def rest_of_subscription(subscription: Subscription) -> tuple[list[Event], EndReason | None]:
     events: list[Event] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         async for batch in subscription:
             events += [item for item in batch if isinstance(item, Event)]
     return events, subscription.end_reason

@@ -29,7 +29,7 @@ def commit(store: SqliteStore, session: int, count: int, base: int | None = None
         done.set()
 
     store.commit([(PutSession(row), AddEvents(session, events))], answer)
-    assert done.wait(10)
+    assert done.wait(30)
     assert answers == [None]
 
 
@@ -105,18 +105,18 @@ def test_damaged_session_that_is_written_to_does_not_hold_up_its_neighbours(fill
 
     def block(_: Sequence[SuperfluidError | None]) -> None:
         entered.set()
-        release.wait(10)
+        release.wait(30)
 
     def answer(errors: Sequence[SuperfluidError | None]) -> None:
         answers.extend(errors)
         done.set()
 
     store.commit([()], block)
-    assert entered.wait(10)
+    assert entered.wait(30)
     event = StoredEvent(EVENTS, 1, 5, b"x")
     store.commit([(AddEvents(1, (event,)),), (PutPrefix(b"d", 1, 1),), (AddEvents(2, (event,)),)], answer)
     release.set()
-    assert done.wait(10)
+    assert done.wait(30)
     assert (answers[0], answers[2]) == (None, None)
     assert isinstance(answers[1], StoreUnavailableError)
     assert len(store.events(1)) == len(store.events(2)) == EVENTS + 1

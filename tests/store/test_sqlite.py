@@ -43,7 +43,7 @@ def commit(store: SqliteStore, *writes: Write) -> SuperfluidError | None:
         answered.set()
 
     store.commit([writes], done)
-    assert answered.wait(10)
+    assert answered.wait(30)
     return answers[0]
 
 
@@ -141,7 +141,7 @@ def test_batches_that_wait_together_share_a_commit(store: SqliteStore) -> None:
 
     def block(_: Sequence[SuperfluidError | None]) -> None:
         entered.set()
-        release.wait(10)
+        release.wait(30)
 
     def done(errors: Sequence[SuperfluidError | None]) -> None:
         answers.extend(errors)
@@ -149,11 +149,11 @@ def test_batches_that_wait_together_share_a_commit(store: SqliteStore) -> None:
             all_done.set()
 
     store.commit([(PutSession(SessionRow(id=1)),)], block)
-    assert entered.wait(10)
+    assert entered.wait(30)
     for session in range(2, 2 + count):
         store.commit([(PutSession(SessionRow(id=session)),)], done)
     release.set()
-    assert all_done.wait(10)
+    assert all_done.wait(30)
     assert answers == [None] * count
     assert store.statistics().commits_total == 2
 
@@ -201,7 +201,7 @@ def test_one_batch_that_breaks_a_rule_does_not_fail_its_neighbours(store: Sqlite
 
     def block(_: Sequence[SuperfluidError | None]) -> None:
         entered.set()
-        release.wait(10)
+        release.wait(30)
 
     def done(errors: Sequence[SuperfluidError | None]) -> None:
         answers.extend(errors)
@@ -210,11 +210,11 @@ def test_one_batch_that_breaks_a_rule_does_not_fail_its_neighbours(store: Sqlite
 
     root(store, 1, 3)
     store.commit([(PutSession(SessionRow(id=5)),)], block)
-    assert entered.wait(10)
+    assert entered.wait(30)
     for event_id in (3, 1, 4):
         store.commit([(AddEvents(1, (event(event_id),)),)], done)
     release.set()
-    assert last.wait(10)
+    assert last.wait(30)
     assert (answers[0], answers[2]) == (None, None)
     assert isinstance(answers[1], StoreUnavailableError)
     assert len(store.events(1)) == 5
@@ -494,9 +494,9 @@ def test_commit_that_comes_while_the_store_closes_is_answered(store: SqliteStore
 
     store._writer._queue = Late()  # type: ignore[assignment]
     store.commit([()], lambda _: answered.set())
-    closing.join(10)
+    closing.join(30)
     assert not closing.is_alive()
-    assert answered.wait(10)
+    assert answered.wait(30)
 
 
 def test_store_is_its_owners_only(path: Path) -> None:

@@ -119,7 +119,7 @@ def use_http(running: Daemon) -> None:
 
 
 def fetch(running: LiveDaemon, path: str) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{running.http_port}{path}", timeout=10) as response:
+    with urllib.request.urlopen(f"http://127.0.0.1:{running.http_port}{path}", timeout=60) as response:
         text: str = response.read().decode()
     return text
 

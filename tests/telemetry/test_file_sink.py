@@ -61,7 +61,7 @@ def test_file_that_was_deleted_is_begun_anew(tmp_path: Path, is_directory_delete
     notes: list[str] = []
     sink = RotatingFileSink(tmp_path / "logs", notes.append)
     sink.put(b"lost with its file\n")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while not sink.path.stat().st_size and time.monotonic() < deadline:
         time.sleep(0.001)
     sink.path.unlink()
@@ -84,7 +84,7 @@ class Gate:
 
         def gated(descriptor: int, data: bytes) -> None:
             self.entered.set()
-            assert self.is_open.wait(10)
+            assert self.is_open.wait(30)
             try:
                 if self.error is not None:
                     os.write(descriptor, data[:1])
@@ -97,14 +97,14 @@ class Gate:
 
     def wait_for_calls(self, count: int) -> None:
         for _ in range(count):
-            assert self.calls.acquire(timeout=10)
+            assert self.calls.acquire(timeout=30)
 
 
 def test_full_queue_drops_counts_and_does_not_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch)
     sink = RotatingFileSink(tmp_path, print, queue_lines=1)
     sink.put(b"first\n")
-    assert gate.entered.wait(10)
+    assert gate.entered.wait(30)
     for _ in range(20):
         sink.put(b"line\n")
     assert sink.dropped_lines == 4

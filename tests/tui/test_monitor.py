@@ -182,7 +182,7 @@ async def test_feed_is_shown_and_its_end_ends_the_monitor() -> None:
 async def test_leaving_keys_ask_the_server_to_stop_each_time(key: str) -> None:
     server, monitor = socket.socketpair()
     monitor.setblocking(False)
-    server.settimeout(10)
+    server.settimeout(60)
     app = MonitorApp(busy_state(), monitor)
     reader = FrameReader()
     with server, monitor:

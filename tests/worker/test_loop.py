@@ -252,7 +252,7 @@ def test_run_sleeps_until_a_message_comes_and_returns_on_stop() -> None:
     loop.inbox.put(Submit(late))
     loop.inbox.put(SetLogFilter("debug"))
     loop.inbox.put(Stop())
-    thread.join(10)
+    thread.join(30)
     assert not thread.is_alive()
     assert (loop.pongs, loop.log_filters) == ([7], ["debug"])
 

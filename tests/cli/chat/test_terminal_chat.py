@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -227,17 +229,27 @@ def test_session_that_answers_somebody_else_is_watched_and_then_answers_us(daemo
             assert terminal.wait_end() == 0
 
 
+def is_worker(pid: int) -> bool:
+    """False for one that is about to become one: the daemon waits for that."""
+    return b"superfluid.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
 def test_model_that_is_loading_is_waited_for(tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"load_seconds": 1.5, "replies": [{"text": "At last."}]}))
     with LiveDaemon(tmp_path, script) as daemon:
         daemon.kill()
         daemon.launch()
+        # Held while it loads, until the chat has said so, however slow the chat is.
+        while (loading := daemon.worker_pid()) is None or not is_worker(loading):
+            time.sleep(0.02)
+        os.kill(loading, signal.SIGSTOP)
         while not daemon.socket_answers():
             time.sleep(0.02)
         with chatting(daemon, tmp_path) as terminal:
             terminal.type("hi\r")
             terminal.wait_for("the model is loading")
+            os.kill(loading, signal.SIGCONT)
             terminal.wait_for("At last.")
             terminal.wait_for("2 › ")
             terminal.type("\x04")
