@@ -134,14 +134,15 @@ def test_completions_over_http_are_those_of_the_session_api(tmp_path: Path) -> N
 def test_completion_past_the_deadline_is_expired_on_a_model_that_is_busy(tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"step_seconds": 0.01}))
-    options = ("--max-batch", "1", "--completion-deadline-ms", "60")
+    options = ("--max-batch", "1", "--completion-deadline-ms", "1500")
     with LiveDaemon(tmp_path, script, *options) as daemon, daemon.client() as busy, daemon.client() as client:
         session = busy.create()
         busy.append(session, "hi")
         stream = busy.stream(session, 100_000)
         next(stream)
         expired = responses.Completion("", (), cached=False, expired=True)
-        assert client.ask(GAP) == expired
+        # Four seconds of steps.
+        assert client.ask(requests.Complete("def ", "return 1", 0, 400)) == expired
         client.ask(requests.Cancel(session))
         assert list(stream)[-1].body.finish == 4  # type: ignore[union-attr]
         done = client.ask(requests.Complete("def ", "return 1", 0, 1))

@@ -160,11 +160,11 @@ def test_header_with_any_byte_changed_or_cut_ends_in_a_header_or_one_error(
 
 def test_header_with_a_large_vocabulary_is_read_quickly(tmp_path: Path) -> None:
     path = written(tmp_path, gguf([strings_entry("tokens", [f"token{number}" for number in range(100_000)])], [], b""))
-    best = min(_seconds_to_read(path) for _ in range(3))
+    best = min(_cpu_seconds_to_read(path) for _ in range(3))
     assert best < 0.2  # 0.01 s on a quiet machine
 
 
-def _seconds_to_read(path: Path) -> float:
-    start = time.perf_counter()
+def _cpu_seconds_to_read(path: Path) -> float:
+    start = time.process_time()
     read_gguf_header(path)
-    return time.perf_counter() - start
+    return time.process_time() - start
