@@ -171,6 +171,7 @@ def measure(model: str, kind: str, how: str, seconds: float) -> None:
     times = [time.perf_counter()]
     with control.watching():
         while times[-1] - times[0] < seconds:
+            control.before_tick()
             plan, execution = step()
             control.after_tick(plan, execution)
             if not (execution.is_decode_cut or execution.is_chunk_cut):

@@ -184,7 +184,7 @@ def test_watching_thread_ends_a_step_by_itself_and_is_gone_in_the_end() -> None:
     control = ThreadControl(ThreadPolicy(2), lambda _: None, interruption, clock, read_waited=read_waited)
     before = threading.active_count()
     with control.watching():
-        control.after_tick(DECODES, Execution(decode_seconds=0.01))
+        control.before_tick()
         with interruption.during_decode(frozenset({1})):
             assert engine.has_aborted.wait(10.0)
     assert threading.active_count() == before

@@ -240,6 +240,8 @@ class TickLoop:
             self._send(tick_started(plan))
         if plan.placements:
             self._send(Placed([placement.job_id for placement in plan.placements]))
+        if self._threads is not None:
+            self._threads.before_tick()
         execution = self._executor.execute(plan)
         restores = self._restores(plan, execution) if self._is_traced else ()
         result = self._scheduler.complete(plan, execution.outcome())

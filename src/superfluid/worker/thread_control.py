@@ -39,11 +39,16 @@ class ThreadControl:
         self._clock = clock
         self._read_cores = read_cores
         self._read_waited = read_waited
-        self._has_worked = threading.Event()
+        self._is_working = threading.Event()
         self._is_over = threading.Event()
         self._seen: InFlight | None = None
         self._seen_at = 0.0
         self._waited_seconds = 0.0
+
+    def before_tick(self) -> None:
+        """Wakes the watch, if it sleeps. Cheap."""
+        if not self._is_working.is_set():
+            self._is_working.set()
 
     def after_tick(self, plan: StepPlan, execution: Execution) -> None:
         """Takes effect with the next step."""
@@ -65,8 +70,6 @@ class ThreadControl:
         if self._policy.threads != before:
             self._set_threads(self._policy.threads)
             _logger.debug("the number of threads changed", extra={"fields": self._fields(before, reading)})
-        if not self._has_worked.is_set():
-            self._has_worked.set()
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -80,7 +83,7 @@ class ThreadControl:
             yield
         finally:
             self._is_over.set()
-            self._has_worked.set()
+            self._is_working.set()
             watcher.join()
 
     def look(self) -> bool:
@@ -102,8 +105,8 @@ class ThreadControl:
     def _watch(self) -> None:
         while not self._is_over.is_set():
             # Without a deadline: it sleeps as long as the worker does.
-            self._has_worked.wait()
-            self._has_worked.clear()
+            self._is_working.wait()
+            self._is_working.clear()
             while not self._is_over.wait(LOOK_SECONDS) and self.look():
                 pass
 
