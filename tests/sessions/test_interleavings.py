@@ -10,12 +10,14 @@ from pathlib import Path
 import apsw
 import pytest
 from tests.fixtures.faulty_disk import FaultyDisk
+from tests.fixtures.images import picture
 from tests.fixtures.jitter import Jitter, JitteredExecutor, jitter_commits
 from tests.fixtures.session_core import CALL, PARAMS, USER, DrivenBackend, DrivenJob, SessionCore, tokens_of
 
 from superfluid.config import SessionsConfig
 from superfluid.domain.events import Drop, Event, PurgeMode, Replace
 from superfluid.domain.job import Job
+from superfluid.domain.media import MediaFacts
 from superfluid.domain.reply import Finish
 from superfluid.domain.request import ChatPrompt, GenerationRequest, Message
 from superfluid.domain.state import SessionState
@@ -132,6 +134,7 @@ class Clients:
             self._create, self._append, self._append, self._append, self._generate, self._generate, self._generate,
             self._fork, self._fork, self._trim, self._rebase, self._purge, self._set, self._subscribe, self._read,
             self._inspect, self._chat, self._chat, self._chat, self._sweep, self._cancel, self._answer_call,
+            self._show, self._show, self._collect,
         ]  # fmt: skip
 
     async def run(self) -> None:
@@ -286,6 +289,18 @@ class Clients:
         forget = self.core.backend.forget
         await RetentionSweeper(self.core.log, config, clock=self.core.clock, forget_states=forget).sweep()
 
+    async def _show(self) -> None:
+        session = self._session()
+        blob = await self.core.sessions.put_media(picture(self._draw.randrange(3), width=2, height=2))
+        assert self.core.pool.get(blob) is not None
+        await self._jitter.pause()
+        event = await self._on(session, self.core.sessions.append_image(session, USER, blob, "", ""))
+        assert isinstance(event, Event)
+        self.books.note(session, event)
+
+    async def _collect(self) -> None:
+        await self.core.sessions.gc_media()
+
     async def _cancel(self) -> None:
         await self.core.sessions.cancel(self._session())
 
@@ -318,6 +333,7 @@ async def check(core: SessionCore, books: Books) -> None:
     for session in rows:
         inspected = await core.sessions.inspect(session)
         assert (inspected.row.events, inspected.is_generating) == (len(inspected.events), False)
+        assert all(core.pool.get(run.blob) is not None for run in inspected.state.images)
         opened = await core.log.open(session)
         assert (opened.watchers, opened.waiting, opened.lock.locked()) == ([], 0, False)
     for session in books.not_found - books.purged - books.may_be_dropped - {UNKNOWN}:
@@ -336,6 +352,14 @@ async def interleave(path: Path, seed: int, monkeypatch: pytest.MonkeyPatch, dis
     # Nothing here looks at what a power cut leaves.
     core.store._writer._connection.execute("PRAGMA synchronous = OFF")
     jitter_commits(core.store, jitter, monkeypatch)
+    core.backend.media = MediaFacts(encoder="tiny", fingerprint="0" * 16, placeholder_token=256)
+
+    async def in_a_thread(work: Callable[[], object]) -> object:
+        # Of many: one of its own for each.
+        return await asyncio.get_running_loop().run_in_executor(JitteredExecutor(jitter), work)
+
+    monkeypatch.setattr(core.sessions.media, "_in_thread", in_a_thread)
+    core.purger.add_eraser(core.sessions.media)
     core.purger.add_eraser(StateEraser(core.backend))
     clients = Clients(core, jitter, disk)
     failing = None if disk is None else asyncio.ensure_future(break_now_and_then(disk, jitter))
