@@ -29,6 +29,8 @@ from superfluid.models.embedded import fetch_embedded_model
 from superfluid.models.progress import LineProgress
 
 OUTPUT = Path(__file__).resolve().parent / "out"
+IN_PROCESS = "speculation"
+"""A scenario of superfluid's alone, without a server."""
 DECODE_MODES = {"decode-greedy": "greedy", "decode-sampled": "sampled"}
 
 
@@ -78,7 +80,9 @@ def machine_to_itself() -> Iterator[None]:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--model", type=Path, help="a GGUF file (default: the embedded model)")
-    parser.add_argument("--only", action="append", choices=list(SCENARIOS), help="run this scenario (repeatable)")
+    parser.add_argument(
+        "--only", action="append", choices=[*SCENARIOS, IN_PROCESS], help="run this scenario (repeatable)"
+    )
     parser.add_argument("--contender", action="append", choices=CONTENDERS, help="run this contender (repeatable)")
     parser.add_argument("--rounds", type=int, help="interleaved rounds (default 5)")
     parser.add_argument("--threads", type=int, default=2, help="threads of every contender's engine (default 2)")
@@ -103,7 +107,7 @@ def embedded_model() -> Path:
 def schedule(options: argparse.Namespace, rounds: int) -> Iterator[tuple[str, int, Contender]]:
     """Scenario by scenario, round by round; every other round in reverse order, so that drift hits all alike."""
     contenders: list[Contender] = [name for name in CONTENDERS if not options.contender or name in options.contender]
-    for scenario in options.only or SCENARIOS:
+    for scenario in options.only or (*SCENARIOS, IN_PROCESS):
         for round_index in range(rounds):
             for contender in contenders if round_index % 2 == 0 else reversed(contenders):
                 yield scenario, round_index, contender
@@ -114,7 +118,9 @@ def measure(
 ) -> list[Sample]:
     """Starts the contender, measures, stops it. Raises BenchmarkError."""
     settings = settings_for(scenario, settings)
-    if contender == "bare loop":
+    if scenario == IN_PROCESS:
+        measures = speculation(settings) if contender == "superfluid" else []
+    elif contender == "bare loop":
         measures = bare_loop(scenario, settings)
     else:
         with running(contender, settings, vocabulary.end_tokens()) as server:
@@ -136,6 +142,17 @@ def bare_loop(scenario: str, settings: BenchSettings) -> list[tuple[str, str, fl
         raise BenchmarkError(f"the bare loop failed: {done.stderr[-1000:]}")
     rates: dict[str, float] = json.loads(done.stdout)
     return [(f"{clients} clients", "decode_tokens_per_second", rate) for clients, rate in rates.items()]
+
+
+def speculation(settings: BenchSettings) -> list[tuple[str, str, float]]:
+    """One round of the benchmark of guessing ahead, in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.micro.speculation", str(settings.model), "--json"]
+    command += ["--threads", str(settings.threads), "--edit-tokens", str(settings.edit_tokens)]
+    command += ["--prose-tokens", str(settings.prose_tokens)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BenchmarkError(f"the benchmark of guessing ahead failed: {done.stderr[-1000:]}")
+    return [(case, metric, value) for case, metric, value in json.loads(done.stdout)]
 
 
 def describe_environment(settings: BenchSettings) -> dict[str, Any]:

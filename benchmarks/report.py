@@ -41,6 +41,8 @@ TARGETS = (
     Target(("overcommit",), "seconds_until_all_ended", 1.0, "at most", relative_to="llama-server"),
     Target(("overcommit",), "finished_share", 1.0, "at least"),
     Target(("restart",), "ratio", 0.06, "at most"),
+    Target(("speculation",), "share_of_bound", 0.8, "at least", case="edit"),
+    Target(("speculation",), "guessed_over_plain", 0.97, "at least", case="prose"),
     Target(("daemon",), "cpu_seconds_per_1000_tokens", 0.25, "at most"),
     Target(("daemon",), "resident_megabytes", 150.0, "at most"),
 )
@@ -89,7 +91,10 @@ def verdicts(samples: Sequence[Sample], row: Row) -> str:
     return "; ".join(
         verdict
         for target in TARGETS
-        if row[0] in target.scenarios and row[2] == target.metric and (verdict := verdict_of(target, samples, row))
+        if row[0] in target.scenarios
+        and row[2] == target.metric
+        and target.case in (None, row[1])
+        and (verdict := verdict_of(target, samples, row))
     )
 
 

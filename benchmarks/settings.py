@@ -33,6 +33,8 @@ class BenchSettings:
     crowd_tokens: int = 64
     returning_conversations: int = 8
     returning_turns: int = 3
+    edit_tokens: int = 320
+    prose_tokens: int = 128
 
 
 def quick(settings: BenchSettings) -> BenchSettings:
@@ -50,6 +52,8 @@ def quick(settings: BenchSettings) -> BenchSettings:
         agent_tokens=32,
         crowd_tokens=32,
         returning_turns=2,
+        edit_tokens=96,
+        prose_tokens=48,
     )
 
 

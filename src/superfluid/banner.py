@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import TextIO
 
+from superfluid.config import ModelConfig
 from superfluid.domain.model import ModelFacts
 from superfluid.models.progress import format_bytes
 from superfluid.sessions.interface import ServedModel
@@ -45,6 +46,13 @@ def base_url(host: str, port: int) -> str:
 
 def _reach(host: str) -> list[str]:
     return ["other machines reach it too, by this one's name or address"] if host in ("0.0.0.0", "::") else []
+
+
+def guessing_lines(config: ModelConfig, facts: ModelFacts) -> list[str]:
+    """What of the exact mode does not hold, if tokens are guessed ahead in it."""
+    if not config.speculation.is_on or config.flash_attention != "off" or not facts.can_truncate:
+        return []
+    return ["tokens are guessed ahead: cached and fresh prompts may differ, though flash attention is off"]
 
 
 def _sight(facts: ModelFacts) -> str:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from superfluid.banner import announce_loading, announce_ready, base_url
+from superfluid.banner import announce_loading, announce_ready, base_url, guessing_lines
 from superfluid.clock import SystemClock
 from superfluid.config import ServeConfig
 from superfluid.descriptors import raise_descriptor_limit
@@ -221,7 +221,10 @@ class _Daemon:
             host=host,
             port=port,
             has_key=config.http.has_key,
-            session_lines=[] if self._sessions is None else self._sessions.banner_lines(),
+            session_lines=[
+                *guessing_lines(config.model, model.service.facts),
+                *([] if self._sessions is None else self._sessions.banner_lines()),
+            ],
         )
         if config.has_monitor:
             await self._open_monitor(model, base_url(host, port), banner)

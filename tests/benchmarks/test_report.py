@@ -44,3 +44,15 @@ def test_table_holds_absolute_targets_against_the_median() -> None:
     row = ("longest-gap", "7 streams", "longest_gap_seconds")
     samples = [sample("superfluid", index, value, row) for index, value in enumerate([0.4, 0.5, 2.0])]
     assert "at most 0.600: met" in markdown(samples)
+
+
+def test_target_of_one_case_is_not_for_the_others() -> None:
+    samples = [
+        sample("superfluid", 0, 1.5, ("speculation", "edit", "guessed_over_plain")),
+        sample("superfluid", 0, 0.96, ("speculation", "prose", "guessed_over_plain")),
+        sample("superfluid", 0, 0.81, ("speculation", "edit", "share_of_bound")),
+    ]
+    edit, prose, share = markdown(samples).splitlines()[-3:]
+    assert "at least" not in edit
+    assert "at least 0.970: MISSED" in prose
+    assert "at least 0.800: met" in share

@@ -3,6 +3,7 @@
 import logging
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -16,7 +17,7 @@ from superfluid.engine.fake_script import FakeScript, ScriptedReply
 from superfluid.engine.fake_vocabulary import encode_with_markers
 from superfluid.errors import UsageError
 from superfluid.worker.draft_model import DraftModel
-from superfluid.worker.speculation import open_draft_model, settled_facts, settled_rules
+from superfluid.worker.speculation import open_draft_model, settled_facts, settled_rules, warn_of_inexactness
 
 _LOOKUP = SpeculationRules(strategy="prompt-lookup", has_gate=False, min_yield=0, is_adaptive=False)
 _ADAPTIVE = msgspec.structs.replace(_LOOKUP, is_adaptive=True)
@@ -162,6 +163,17 @@ def test_temperature_of_the_model_is_lowered_only_where_something_is_guessed(
     rules = SpeculationRules(strategy="auto" if is_on else "off", max_temperature=highest)
     defaults = settled_facts(FakeEngine(script, lanes=1).facts, rules).sampling_defaults
     assert (defaults.temperature, defaults.top_k) == (temperature, 7)
+
+
+@pytest.mark.parametrize(
+    ("rules", "flash", "is_warning"),
+    [(_LOOKUP, "off", True), (_LOOKUP, "auto", False), (NO_SPECULATION, "off", False)],
+)
+def test_exact_mode_in_which_something_is_guessed_is_warned_of(
+    rules: SpeculationRules, flash: Literal["off", "auto"], is_warning: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_of_inexactness(msgspec.structs.replace(make_settings(speculation=rules), flash_attention=flash))
+    assert ("bit for bit" in caplog.text) == is_warning
 
 
 def test_draft_model_whose_state_cannot_be_cut_is_refused(tmp_path: Path) -> None:

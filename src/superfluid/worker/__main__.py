@@ -22,7 +22,7 @@ from superfluid.worker.inbox import Inbox
 from superfluid.worker.kv_files import open_kv_files
 from superfluid.worker.loop import TickLoop
 from superfluid.worker.protocol import Load, LoadFailed, Ready
-from superfluid.worker.speculation import open_draft_model, settled_facts, settled_rules
+from superfluid.worker.speculation import open_draft_model, settled_facts, settled_rules, warn_of_inexactness
 from superfluid.worker.system_pressure import SystemPressure
 
 EXIT_LOAD_FAILED: Final = 3
@@ -60,6 +60,7 @@ def serve(connection: DaemonConnection, inbox: Inbox) -> int:
         settings = msgspec.structs.replace(
             load.settings, speculation=settled_rules(load.settings.speculation, engine.facts)
         )
+        warn_of_inexactness(settings)
         draft_model = open_draft_model(settings, engine)
     except SuperfluidError as error:
         connection.send(LoadFailed(error.code, error.message))

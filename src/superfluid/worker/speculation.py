@@ -26,6 +26,15 @@ def settled_rules(rules: SpeculationRules, facts: ModelFacts) -> SpeculationRule
     return NO_SPECULATION
 
 
+def warn_of_inexactness(settings: EngineSettings) -> None:
+    """Whoever has asked for the exact mode is told that guesses are not part of its promise."""
+    if settings.speculation.is_on and settings.flash_attention == "off":
+        _logger.warning(
+            "tokens are guessed ahead: what is the same bit for bit without flash attention may now differ in the last "
+            "bits, and in a token that is nearly as likely; --speculate off keeps that promise"
+        )
+
+
 def settled_facts(facts: ModelFacts, rules: SpeculationRules) -> ModelFacts:
     """With the temperature that the model recommends brought down to ``rules.max_temperature``."""
     recommended = facts.sampling_defaults.temperature
