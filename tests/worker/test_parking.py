@@ -28,6 +28,7 @@ from superfluid.engine.fake_script import FakeScript
 from superfluid.engine.lane_state import State
 from superfluid.errors import EngineFaultError
 from superfluid.kvfiles.format import KvKey
+from superfluid.kvfiles.service import MAX_WAITING_WRITES
 from superfluid.scheduling.pressure import PressureLevel
 from superfluid.worker.leftovers import BUSY_SHARE, MOST_SAVED_UP_SECONDS, SETTLE_SECONDS
 from superfluid.worker.protocol import Forget, KvTotals, LoadAdapter, Ping, Stop, UnloadAdapter
@@ -380,8 +381,23 @@ def test_lane_that_goes_to_another_job_before_its_time_is_written_from_its_copy(
 def test_lane_that_goes_to_another_job_without_being_saved_is_counted_as_skipped(tmp_path: Path) -> None:
     worker = Worker(tmp_path, lanes=1, host_cache_bytes=0)
     worker.turn(PROMPT)
+    worker.files._waiting = MAX_WAITING_WRITES
     worker.turn(words(2, 300), session=8)
     assert worker.totals.skips_total == 1
+
+
+def test_lane_that_goes_to_another_job_before_its_time_is_written_though_host_memory_keeps_nothing(
+    tmp_path: Path,
+) -> None:
+    worker = Worker(tmp_path, lanes=1, host_cache_bytes=0)
+    got = worker.turn(PROMPT)
+    worker.turn(words(2, 40), session=8)
+    assert worker.loop.loop._scheduler.statistics().host_cache_entries <= 1, "what was saved does not stay"
+    worker.files.work()
+    worker.loop.take_events()
+    assert list(worker.known.values()) == [(SESSION, 411)]
+    assert worker.turn(next_turn(PROMPT, got.tokens)).warm_tokens == [411]
+    assert worker.loop.loop._scheduler.statistics().host_cache_entries <= 1
 
 
 def test_parking_beside_running_jobs_takes_a_small_share_of_the_time(tmp_path: Path) -> None:
@@ -517,6 +533,8 @@ def test_turn_is_copied_where_nothing_is_kept_on_the_disk() -> None:
     loop.clock.now += SETTLE_SECONDS
     assert loop.loop.park_one()
     assert not loop.loop.park_one()
+    loop.tick()
+    assert loop.records[-1].host_cache_entries == 1, "monitors see it at once"
     loop.submit(make_job(words(2, 400)))
     loop.run()
     assert (loop.records[-1].host_saves_total, loop.records[-1].host_cache_entries) == (1, 1)

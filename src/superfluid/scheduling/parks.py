@@ -1,6 +1,6 @@
 """What the disk is good for: which lanes are worth a file, and for which file a queued job had better wait. Pure."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -103,6 +103,10 @@ class Parks:
 
     def abandon_write(self, write_id: int) -> None:
         self._coming.pop(write_id, None)
+
+    def use_saves(self, is_wanted: Callable[[int], bool]) -> None:
+        """``is_wanted`` tells whether a lane's state would be written if the lane were saved for somebody else now."""
+        self._chooser.is_wanted_on_disk = is_wanted
 
     # ---- resuming
 

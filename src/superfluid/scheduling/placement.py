@@ -68,6 +68,8 @@ class SeedChooser:
         self._rules = rules
         self.pinned_lanes: Callable[[], Container[int]] = tuple
         """Lanes that must be saved before they are given away, however little that is worth by itself."""
+        self.is_wanted_on_disk: Callable[[int], bool] = lambda _: False
+        """Whether what lies in a lane would be written from what is saved of it, where host memory cannot keep that."""
 
     @property
     def can_truncate(self) -> bool:
@@ -193,7 +195,9 @@ class SeedChooser:
     def _is_loss_worth_saving(self, lane: Lane, lost: int) -> bool:
         is_pinned = lost > 0 and lane.index in self.pinned_lanes()
         is_wanted = lost >= WORTH_KEEPING_TOKENS and self._value_seconds(lost) > self._save_seconds(lane.length)
-        return (is_pinned or is_wanted) and self.can_last(lane.length)
+        if not (is_pinned or is_wanted):
+            return False
+        return self.can_last(lane.length) or self.is_wanted_on_disk(lane.index)
 
     def _value_seconds(self, tokens: int) -> float:
         return REUSE_CHANCE * tokens * self._rates.prefill_seconds_per_token

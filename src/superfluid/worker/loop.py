@@ -177,7 +177,10 @@ class TickLoop:
 
     def park_one(self) -> bool:
         """Between two ticks: has one lane saved, if its time has come and no message waits."""
-        return self._inbox.is_empty and self._parking.park_one(is_busy=self._scheduler.is_running)
+        if not self._inbox.is_empty or not self._parking.park_one(is_busy=self._scheduler.is_running):
+            return False
+        self._memory.changed()
+        return True
 
     def take(self, message: ToWorker | KvEvent) -> None:
         """Acts on one message; what it starts shows in the next tick."""

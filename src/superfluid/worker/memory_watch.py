@@ -61,6 +61,10 @@ class MemoryWatch:
         self._scheduler.pins.set_session(session, deadline_unix, self._clock.unix())
         self._has_changed = True
 
+    def changed(self) -> None:
+        """What is kept has changed without a plan; monitors are to see it."""
+        self._has_changed = True
+
     def take_changes(self) -> bool:
         """Whether there is something to tell, beside what plans do. Once."""
         has_changed, self._has_changed = self._has_changed, False

@@ -61,6 +61,7 @@ class Parking:
         self._catalog = KvCatalog()
         self._leftovers = Leftovers(parks, copies, lambda: files is not None and files.can_write, clock)
         self._resuming = None if files is None else Resuming(files, parks, executor, self._catalog, clock=clock)
+        parks.use_saves(self._is_save_of_use)
         self._forgotten: set[int] = set()
         self._last_write_id = 0
         self._busy_writes: set[int] = set()
@@ -80,7 +81,7 @@ class Parking:
     def after_tick(self, plan: StepPlan, execution: Execution) -> None:
         """Takes note of what was restored, saved and lost, and of what jobs have left in lanes."""
         if self._files is not None and plan.saves:
-            self._write_saved(plan, self._files)
+            self._write_saved(plan, execution, self._files)
         self._forget_placed(plan)
         if self._resuming is not None and (plan.drops or plan.placements):
             self._resuming.after_tick(plan, execution)
@@ -222,7 +223,14 @@ class Parking:
         self._parks.begin_write(write_id, parkable)
         files.write(KvWrite(write_id, parkable.kind, parkable.owner, parkable.tokens, state))
 
-    def _write_saved(self, plan: StepPlan, files: KvFileThreads) -> None:
+    def _is_save_of_use(self, lane: int) -> bool:
+        """Whether ``_write_saved`` would write it."""
+        left = self._leftovers.get(lane)
+        if left is None or not left.is_file_open or self._files is None or not self._files.can_write:
+            return False
+        return self._leftovers.has_time() and self._parks.is_worth_parking(left.parkable, is_busy=True)
+
+    def _write_saved(self, plan: StepPlan, execution: Execution, files: KvFileThreads) -> None:
         """A lane that was saved to host memory before its time came: its state is there for the taking."""
         for save in plan.saves:
             left = self._leftovers.get(save.lane)
@@ -233,6 +241,9 @@ class Parking:
                 continue
             if self._parks.is_worth_parking(left.parkable, is_busy=True):
                 self._write(left.parkable, state, files, is_busy=True)
+                if not self._copies.can_copy(save.lane):
+                    # It was saved for the disk alone.
+                    self._leftovers.took_time(execution.save_seconds / len(plan.saves))
             self._leftovers.pop(save.lane)
 
     def _forget_placed(self, plan: StepPlan) -> None:
