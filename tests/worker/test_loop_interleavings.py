@@ -2,14 +2,14 @@
 each job ends once, the books agree after every step, and of a forgotten session nothing is left."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
-from tests.fixtures.kv_files import BOTH, SteppedKvFiles
+from tests.fixtures.kv_files import SteppedKvFiles
 from tests.fixtures.tick_loop import (
     CostlyEngine,
     Received,
@@ -27,7 +27,7 @@ from superfluid.domain.request import QosClass, SamplingParams
 from superfluid.kvfiles.format import KvKey
 from superfluid.kvfiles.names import KvName, parse_name
 from superfluid.scheduling.pressure import PressureLevel
-from superfluid.worker.protocol import Forget, SetBackgroundRate, SetPin
+from superfluid.worker.protocol import Forget, LoadAdapter, SetBackgroundRate, SetPin, UnloadAdapter
 from superfluid.worker.settings import KvFileSettings
 
 # More seeds find more: a hundred take fifteen seconds.
@@ -36,6 +36,8 @@ STEPS = 260
 LANES = 3
 SESSIONS = 5
 MOST_TICKS = 20_000
+# Room for a few files.
+BUDGETS: Mapping[ParkKind, int | None] = {ParkKind.SESSION: 20_000, ParkKind.REQUEST: 10_000}
 SAMPLED = SamplingParams(temperature=1.5, top_p=0.9, seed=11)
 
 
@@ -59,6 +61,8 @@ class Everything:
         self._next_session = SESSIONS + 1
         self._forgotten: set[int] = set()
         self._forgets = 0
+        self._adapters: set[int] = set()
+        self._last_adapter = 0
         self._running: list[Running] = []
         self._pressure = PressureLevel.NONE
         self._open()
@@ -68,7 +72,7 @@ class Everything:
             self._submit, self._submit, self._submit, self._tick, self._tick, self._tick, self._tick, self._some_ticks,
             self._some_ticks, self._settle, self._settle, self._write, self._write, self._deliver, self._deliver,
             self._cancel, self._forget, self._pin, self._lose_a_file, self._press, self._slow_down, self._restart,
-            self._rest, self._rest,
+            self._rest, self._rest, self._load, self._unload,
         ]  # fmt: skip
         for _ in range(STEPS):
             self._draw.choice(steps)()
@@ -89,6 +93,7 @@ class Everything:
             session=session,
             park=kind,
             qos=self._draw.choice(list(QosClass)),
+            adapter=self._draw.choice([0, 0, *self._adapters]),
         )
         self._running.append(Running(job, self._loop.submit(job)))
 
@@ -147,11 +152,27 @@ class Everything:
     def _slow_down(self) -> None:
         self._loop.loop.take(SetBackgroundRate(self._draw.randrange(1, 4)))
 
+    def _load(self) -> None:
+        """Numbers are used once."""
+        self._last_adapter += 1
+        self._adapters.add(self._last_adapter)
+        self._adapter_file(self._last_adapter).write_bytes(b"GGUF%d" % self._last_adapter)
+        self._load_again(self._last_adapter)
+
+    def _unload(self) -> None:
+        if self._adapters:
+            adapter = self._draw.choice(list(self._adapters))
+            self._adapters.discard(adapter)
+            self._loop.loop.take(UnloadAdapter(adapter))
+
     def _restart(self) -> None:
         """The worker is lost, with what its threads had not done yet."""
         left = [running for running in self._running if not running.is_over]
         self._open()
         self._running = []
+        wanted = {running.job.adapter for running in left} - {0}
+        for adapter in self._adapters | wanted:
+            self._load_again(adapter)
         for running in left:
             if running.job.session in self._forgotten:
                 continue
@@ -163,6 +184,8 @@ class Everything:
                 is_resubmission=True,
             )
             self._running.append(Running(job, self._loop.submit(job)))
+        for adapter in wanted - self._adapters:
+            self._loop.loop.take(UnloadAdapter(adapter))
 
     def _rest(self) -> None:
         """Nobody wants anything for a while."""
@@ -175,6 +198,13 @@ class Everything:
 
     # ----
 
+    def _adapter_file(self, adapter: int) -> Path:
+        return self._directory.with_name(f"adapter-{adapter}")
+
+    def _load_again(self, adapter: int) -> None:
+        self._loop.loop.take(LoadAdapter(adapter, str(self._adapter_file(adapter))))
+        assert self._loop.adapters_loaded[-1].code == ""
+
     def _open(self) -> None:
         settings = msgspec.structs.replace(
             make_settings(LANES, host_cache_bytes=40_000, max_queue=6),
@@ -183,7 +213,7 @@ class Everything:
         made: list[OneByOneKvFiles] = []
 
         def make(post: object, clock: SteppedClock) -> OneByOneKvFiles:
-            made.append(OneByOneKvFiles(self._directory, post, clock=clock, budgets=BOTH, key=KvKey("m", "s")))  # type: ignore[arg-type]
+            made.append(OneByOneKvFiles(self._directory, post, clock=clock, budgets=BUDGETS, key=KvKey("m", "s")))  # type: ignore[arg-type]
             return made[-1]
 
         clock = SteppedClock()
@@ -206,7 +236,7 @@ class Everything:
             if received.rejection is not None:
                 assert received.rejection == "queue_full"
                 continue
-            expected = cold_reply(job)
+            expected = cold_reply(job, adapter=self._adapter_file(job.adapter) if job.adapter else None)
             if received.finish is Finish.CANCELLED:
                 expected = expected[: len(received.tokens)]
             assert received.tokens == expected
@@ -258,4 +288,6 @@ class OneByOneKvFiles(SteppedKvFiles):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_worker_to_which_anything_happens_keeps_its_word(tmp_path: Path, seed: int) -> None:
-    Everything(tmp_path, seed).run()
+    directory = tmp_path / "kv"
+    directory.mkdir()
+    Everything(directory, seed).run()
