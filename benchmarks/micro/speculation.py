@@ -35,7 +35,8 @@ LINES: Final = 300
 BOUND_SIZES: Final = (1, 4, 8, 12, 16)
 BOUND_SAMPLES: Final = 4
 EDIT_QUADS: Final = 3
-"""Of two pairs each, in a round."""
+PROSE_QUADS: Final = 2
+"""Of two pairs each, in a round; of prose for each story."""
 PROSE: Final = ("Write a short story about a lighthouse.", "Explain how rainbows form.", "Describe a baker's day.")
 GUESSING: Final = SpeculationRules(strategy="prompt-lookup")
 
@@ -211,10 +212,12 @@ def measure(model: Path, *, rounds: int, edit_tokens: int, prose_tokens: int, th
         engine.dictation = ()
         for story in stories:
             engine.prepare(story)
-            for pair in pairs(engine, story, prose_tokens):
-                yield "prose", "guessed_over_plain", ratio(*pair)
+            for _ in range(PROSE_QUADS if prose_tokens else 0):
+                for pair in pairs(engine, story, prose_tokens):
+                    yield "prose", "guessed_over_plain", ratio(*pair)
         engine.dictation = dictation
-        yield from _edit(engine, edit, edit_tokens)
+        if edit_tokens:
+            yield from _edit(engine, edit, edit_tokens)
     engine.close()
 
 
@@ -262,8 +265,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--edit-tokens", type=int, default=320)
-    parser.add_argument("--prose-tokens", type=int, default=128)
+    parser.add_argument("--edit-tokens", type=int, default=320, help="0 leaves the edit out")
+    parser.add_argument("--prose-tokens", type=int, default=128, help="0 leaves prose out")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="print the measures as JSON")
     options = parser.parse_args()

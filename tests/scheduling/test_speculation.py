@@ -1,5 +1,6 @@
 """Which lanes guess ahead in a step, how far, and that it changes no token: situation, plan."""
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from superfluid.domain.job import Job
 from superfluid.domain.reply import Finish
 from superfluid.domain.request import QosClass
 from superfluid.domain.scheduling import SchedulingRules
-from superfluid.domain.speculation import SpeculationRules
+from superfluid.domain.speculation import NO_SPECULATION, SpeculationRules
 from superfluid.scheduling.plan import DecodeLane, Drafted, Drawn, StepOutcome, StepPlan
 from superfluid.scheduling.sequence import Lane, Sequence
 from superfluid.scheduling.speculation import Speculation
@@ -202,6 +203,28 @@ def test_rest_of_the_gate_ends_with_a_long_copy_only(copied: int, is_guessing: b
         speculation.completed(StepPlan(decodes=(other,)), outcome)
     (row,) = speculation.with_drafts((place([*_TEXT, *_TEXT[:copied]]),))
     assert bool(row.draft) == is_guessing
+
+
+@pytest.mark.parametrize("extra", [0.4, 0.8])
+@pytest.mark.parametrize("seed", range(6))
+def test_text_whose_phrases_return_by_chance_loses_three_percent_at_most(seed: int, extra: float) -> None:
+    """Each word is followed by one of four: short matches everywhere, right one time in four."""
+    source = random.Random(seed)
+    followers = [[source.randrange(60) for _ in range(4)] for _ in range(60)]
+    said = [0]
+    while len(said) < 300:
+        said.append(source.choice(followers[said[-1]]))
+    prompt, reply = said[:44], said[44:]
+
+    def seconds(rules: SpeculationRules) -> float:
+        shadow = _shadow(rules, lambda stream: reply[len(stream) - len(prompt)])
+        shadow.draft_token_seconds = extra * DECODE_SECONDS_PER_LANE
+        job = shadow.submit(make_job(prompt, max_tokens=len(reply)))
+        shadow.run()
+        assert shadow.reply(job) == reply
+        return shadow.seconds
+
+    assert seconds(SpeculationRules(strategy="prompt-lookup")) < 1.03 * seconds(NO_SPECULATION)
 
 
 def test_gate_is_for_each_count_of_lanes() -> None:
