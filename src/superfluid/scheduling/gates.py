@@ -67,10 +67,10 @@ class _Step(NamedTuple):
 class ThroughputGate:
     """One count of lanes': what its steps with drafts have won and cost, in plain steps.
 
-    It keeps an account. A step with drafts pays in what it drew, in tokens a lane, and takes what it costs by ``costs``,
-    which are those of undisturbed steps: so one disturbed step decides nothing. Overdrawn, the gate closes; also when
-    the judged steps together are not worth ``min_speedup``. Before that the plain samples are taken anew if they are
-    old, for the whole machine may have become slower. Times in seconds.
+    It keeps an account. A step with drafts pays in what it drew, in tokens a lane, and takes what it costs by
+    ``costs``, which are those of undisturbed steps: so one disturbed step decides nothing. Overdrawn, the gate closes;
+    also when the judged steps together are not worth ``min_speedup``. Before that the plain samples are taken anew if
+    they are old, for the whole machine may have become slower. Times in seconds.
     """
 
     rules: SpeculationRules
