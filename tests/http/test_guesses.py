@@ -1,12 +1,14 @@
 """What replies say of tokens guessed ahead, over HTTP: a real server with the fake engine in its worker."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fixtures.http_daemon import HttpDaemon
+from tests.fixtures.http_daemon import HttpDaemon, streamed_text
 
 from superfluid.domain.reply import Finish, ReplyFinished
 from superfluid.http.openai_frames import guess_extras
@@ -116,6 +118,23 @@ def test_server_that_guesses_gives_the_sampled_text_of_one_that_does_not(
                 with server.request("POST", "/v1/completions", {"model": server.model, **body}) as response:
                     texts.append(json.loads(response.read())["choices"][0]["text"])
             assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("way", ["prompt-lookup", "draft-model"])
+def test_reply_with_guesses_goes_on_when_its_worker_is_killed(tmp_path: Path, way: str) -> None:
+    script = tmp_path / "slow.json"
+    script.write_text(json.dumps({"replies": [{"text": _SAID}], "step_seconds": 0.02}))
+    strategy = way if way == "prompt-lookup" else f"{way}:{script}"
+    options = ("--runtime", "fake", "--speculate", strategy, *_SPECULATION[2:])
+    with HttpDaemon(tmp_path, str(script), *options) as daemon:
+        first = daemon.worker_pid()
+        frames = daemon.stream(
+            "Count.", temperature=0, on_text=lambda count: os.kill(first, signal.SIGKILL) if count == 8 else None
+        )
+        assert daemon.worker_pid() != first
+    assert streamed_text(frames) == _SAID
+    assert frames[-1]["usage"]["completion_tokens"] == len(_SAID) + 1
+    _check(frames[-1]["superfluid"]["spec"], len(_SAID) + 1)
 
 
 def test_extras_of_replies_without_guesses_are_none() -> None:
