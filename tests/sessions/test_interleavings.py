@@ -11,8 +11,18 @@ import apsw
 import pytest
 from tests.fixtures.faulty_disk import FaultyDisk
 from tests.fixtures.images import picture
+from tests.fixtures.inner_worker import InnerLink
 from tests.fixtures.jitter import Jitter, JitteredExecutor, jitter_commits
-from tests.fixtures.session_core import CALL, PARAMS, USER, DrivenBackend, DrivenJob, SessionCore, tokens_of
+from tests.fixtures.session_core import (
+    CALL,
+    PARAMS,
+    USER,
+    DrivenBackend,
+    DrivenJob,
+    SessionCore,
+    SettableClock,
+    tokens_of,
+)
 
 from superfluid.config import SessionsConfig
 from superfluid.domain.events import Drop, Event, PurgeMode, Replace
@@ -28,13 +38,19 @@ from superfluid.errors import (
     SessionNotFoundError,
     SessionRefusedError,
     StoreUnavailableError,
+    UnsupportedInputError,
     WorkerFailedError,
 )
+from superfluid.kvfiles.erasing import erase_files
+from superfluid.kvfiles.names import parse_name
 from superfluid.sessions import log as session_log
 from superfluid.sessions.backend import JobSink
 from superfluid.sessions.erasing import StateEraser
 from superfluid.sessions.fanout import SessionSubscription
 from superfluid.sessions.retention import RetentionSweeper
+from superfluid.worker import supervisor as supervisor_module
+from superfluid.worker.settings import EngineSettings, KvFileSettings
+from superfluid.worker.supervisor import WorkerSupervisor
 
 # More seeds find more: a hundred take a minute.
 SEEDS = range(4)
@@ -42,7 +58,7 @@ CLIENTS = 7
 REQUESTS = 45
 DEADLINE_SECONDS = 60.0
 UNKNOWN = 999_999
-REFUSALS = (SessionBusyError, SessionNotFoundError, SessionRefusedError, QueueFullError)
+REFUSALS = (SessionBusyError, SessionNotFoundError, SessionRefusedError, QueueFullError, UnsupportedInputError)
 FAULTS = (EngineFaultError, WorkerFailedError)
 SAYINGS = ("a", "hello there", f"x{CALL}", "<think>hm</think>so")
 
@@ -52,6 +68,7 @@ class UnsteadyBackend(DrivenBackend):
 
     def __init__(self, jitter: Jitter) -> None:
         super().__init__()
+        self.media = MediaFacts(encoder="tiny", fingerprint="0" * 16, placeholder_token=256)
         self._jitter = jitter
         self._running: dict[int, DrivenJob] = {}
 
@@ -340,19 +357,25 @@ async def check(core: SessionCore, books: Books) -> None:
         assert session not in rows or books.has_failed_purge, f"session {session} was there"
 
 
-async def interleave(path: Path, seed: int, monkeypatch: pytest.MonkeyPatch, disk: FaultyDisk | None) -> None:
-    jitter = Jitter(seed)
+async def interleave(
+    path: Path,
+    jitter: Jitter,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    disk: FaultyDisk | None = None,
+    backend: WorkerSupervisor | None = None,
+) -> Books:
     core = SessionCore(
         path,
         vfs=None if disk is None else disk.name,
-        backend=UnsteadyBackend(jitter),
+        # Nothing here drives it.
+        backend=backend or UnsteadyBackend(jitter),  # type: ignore[arg-type]
         make_executor=lambda: JitteredExecutor(jitter),
         drain_seconds=20.0,
     )
     # Nothing here looks at what a power cut leaves.
     core.store._writer._connection.execute("PRAGMA synchronous = OFF")
     jitter_commits(core.store, jitter, monkeypatch)
-    core.backend.media = MediaFacts(encoder="tiny", fingerprint="0" * 16, placeholder_token=256)
 
     async def in_a_thread(work: Callable[[], object]) -> object:
         # Of many: one of its own for each.
@@ -375,6 +398,7 @@ async def interleave(path: Path, seed: int, monkeypatch: pytest.MonkeyPatch, dis
     again = SessionCore(path)
     await check(again, clients.books)
     await again.close()
+    return clients.books
 
 
 async def break_now_and_then(disk: FaultyDisk, jitter: Jitter) -> None:
@@ -390,7 +414,7 @@ async def test_clients_at_once_lose_nothing_and_do_not_hang(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(session_log, "_MAX_OPEN_SESSIONS", 4)
-    await interleave(tmp_path / "s.db", seed, monkeypatch, None)
+    await interleave(tmp_path / "s.db", Jitter(seed), monkeypatch)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -399,5 +423,42 @@ async def test_clients_at_once_on_a_disk_that_fails_lose_nothing_and_do_not_hang
 ) -> None:
     monkeypatch.setattr(session_log, "_MAX_OPEN_SESSIONS", 4)
     disk = FaultyDisk(f"interleavings-{seed}")
-    await interleave(tmp_path / "s.db", seed, monkeypatch, disk)
+    await interleave(tmp_path / "s.db", Jitter(seed), monkeypatch, disk=disk)
     disk.close()
+
+
+@pytest.mark.parametrize("seed", SEEDS[:2])
+async def test_clients_at_once_on_workers_that_die_lose_nothing_and_do_not_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(session_log, "_MAX_OPEN_SESSIONS", 4)
+    monkeypatch.setattr(supervisor_module, "erase_from_disk", erase_at_once)
+    jitter = Jitter(seed)
+    directory = tmp_path / "kv"
+    directory.mkdir()
+    settings = EngineSettings(
+        engine="fake",
+        model="",
+        lanes=3,
+        window_tokens=4096,
+        max_queue=20,
+        host_cache_bytes=100_000,
+        kv_files=KvFileSettings(directory=str(directory), park_bytes=None, request_bytes=None),
+    )
+    supervisor = WorkerSupervisor(settings, environment={}, clock=SettableClock())
+    link = InnerLink(supervisor._on_message, settings, jitter)
+    supervisor._link = link  # type: ignore[assignment]
+    supervisor.adapters._send = link.send
+    await supervisor.start()
+    try:
+        books = await interleave(tmp_path / "s.db", jitter, monkeypatch, backend=supervisor)
+    finally:
+        await supervisor.stop()
+    assert link.deaths > 1
+    assert len(supervisor._jobs) == 0
+    owners = {name.owner for path in directory.iterdir() if (name := parse_name(path.name)) is not None}
+    assert owners & books.purged == set()
+
+
+async def erase_at_once(directory: Path, sessions: Sequence[int]) -> None:
+    erase_files(directory, sessions)
