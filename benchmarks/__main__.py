@@ -123,7 +123,8 @@ def measure(
     elif contender == "bare loop":
         measures = bare_loop(scenario, settings)
     else:
-        with running(contender, settings, vocabulary.end_tokens()) as server:
+        has_template = vocabulary.has_template
+        with running(contender, settings, vocabulary.end_tokens(), has_template=has_template) as server:
             measures = SCENARIOS[scenario](server, settings, vocabulary, round_index)
     return [Sample(scenario, case, metric, contender, round_index, value) for case, metric, value in measures]
 

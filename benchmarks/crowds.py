@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any
 
 from benchmarks.client import (
-    Address,
     BenchmarkError,
     EventStream,
     StreamRecord,
@@ -20,7 +19,7 @@ from benchmarks.client import (
 )
 from benchmarks.measure import Measure, user
 from benchmarks.prompts import Vocabulary, chat_prefix
-from benchmarks.servers import CHAT_PATH, RunningServer
+from benchmarks.servers import RunningServer
 from benchmarks.settings import GREEDY, BenchSettings
 
 INTERACTIVE = {"x-superfluid-qos": "interactive"}
@@ -44,8 +43,8 @@ def chat_behind_agents(
         return [server.request([user(text)], settings.agent_tokens, **GREEDY) for text in texts]
 
     chat = server.request([user(vocabulary.text_of(settings.short_prompt_tokens, 110_000))], CHAT_TOKENS, **GREEDY)
-    undisturbed = run(complete_all(server.address, CHAT_PATH, agents(100_000 + 100 * round_index)))
-    chatted, disturbed = run(_with_chat(server.address, agents(105_000 + 100 * round_index), chat))
+    undisturbed = run(complete_all(server.address, server.path, agents(100_000 + 100 * round_index)))
+    chatted, disturbed = run(_with_chat(server, agents(105_000 + 100 * round_index), chat))
     slowdown = seconds_until_all_ended(disturbed) / seconds_until_all_ended(undisturbed)
     gap = max(longest_gap_of(record.text_times) for record in [chatted, *disturbed])
     return [
@@ -56,11 +55,11 @@ def chat_behind_agents(
 
 
 async def _with_chat(
-    address: Address, agent_bodies: list[dict[str, Any]], chat_body: dict[str, Any]
+    server: RunningServer, agent_bodies: list[dict[str, Any]], chat_body: dict[str, Any]
 ) -> tuple[StreamRecord, list[StreamRecord]]:
-    agents = [await open_stream(address, CHAT_PATH, body) for body in agent_bodies]
+    agents = [await open_stream(server.address, server.path, body) for body in agent_bodies]
     await asyncio.sleep(CHAT_DELAY_SECONDS)
-    chat = await open_stream(address, CHAT_PATH, chat_body, headers=INTERACTIVE)
+    chat = await open_stream(server.address, server.path, chat_body, headers=INTERACTIVE)
     return await finish(chat), [await finish(agent) for agent in agents]
 
 
@@ -75,7 +74,7 @@ def herd(server: RunningServer, settings: BenchSettings, vocabulary: Vocabulary,
         for seed in range(130_000, 130_000 + settings.crowd_clients)
     ]
     before = server.prefilled_tokens() or 0.0
-    records = run(complete_all(server.address, CHAT_PATH, bodies))
+    records = run(complete_all(server.address, server.path, bodies))
     own = sum(record.usage()["prompt_tokens"] - shared for record in records)
     prefilled = (server.prefilled_tokens() or 0.0) - before
     return [
@@ -101,7 +100,7 @@ def returning(
             if turn:
                 messages.append(user(vocabulary.text_of(12, seed=150_000 + 10 * turn + index)))
             before = server.prefilled_tokens() or 0.0
-            (record,) = run(complete_all(server.address, CHAT_PATH, [server.request(messages, 32, **GREEDY)]))
+            (record,) = run(complete_all(server.address, server.path, [server.request(messages, 32, **GREEDY)]))
             messages.append({"role": "assistant", "content": record.text()})
             if turn:
                 later.append(record.first_token_seconds)
@@ -126,7 +125,7 @@ def overcommit(
         for client in range(settings.crowd_clients)
     ]
     bodies = [server.request([user(text)], settings.crowd_tokens, **GREEDY) for text in texts]
-    records = run(complete_all(server.address, CHAT_PATH, bodies))
+    records = run(complete_all(server.address, server.path, bodies))
     whole = sum(record.usage().get("completion_tokens") == settings.crowd_tokens for record in records)
     return [
         (f"{settings.crowd_clients} clients", "seconds_until_all_ended", seconds_until_all_ended(records)),
@@ -158,7 +157,7 @@ async def _leave(
     server: RunningServer, bodies: list[dict[str, Any]], start_count: int
 ) -> tuple[list[StreamRecord], float]:
     """Cuts all streams when each has begun, and waits until the server has no lane in use."""
-    streams: list[EventStream] = [await open_stream(server.address, CHAT_PATH, body, start_count) for body in bodies]
+    streams: list[EventStream] = [await open_stream(server.address, server.path, body, start_count) for body in bodies]
     if start_count:
         await asyncio.wait_for(asyncio.gather(*(stream.started for stream in streams)), 60)
     else:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from benchmarks.client import StreamRecord, complete_all, run
 from benchmarks.prompts import Vocabulary
-from benchmarks.servers import CHAT_PATH, RunningServer
+from benchmarks.servers import RunningServer
 from benchmarks.settings import GREEDY, BenchSettings
 
 Measure = tuple[str, str, float]
@@ -20,5 +20,5 @@ def user(text: str) -> dict[str, str]:
 
 def take_turn(server: RunningServer, messages: list[dict[str, str]]) -> StreamRecord:
     """One greedy reply, by itself."""
-    (record,) = run(complete_all(server.address, CHAT_PATH, [server.request(messages, TURN_TOKENS, **GREEDY)]))
+    (record,) = run(complete_all(server.address, server.path, [server.request(messages, TURN_TOKENS, **GREEDY)]))
     return record

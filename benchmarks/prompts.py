@@ -52,6 +52,11 @@ class Vocabulary:
         count = llama.llama_vocab_n_tokens(self._vocabulary)
         return [token for token in range(count) if llama.llama_vocab_is_eog(self._vocabulary, token)]
 
+    @property
+    def has_template(self) -> bool:
+        """Whether the model says how a conversation is written."""
+        return bool(llama.llama_model_chat_template(self._model, None))
+
     def text_of(self, token_count: int, seed: int) -> str:
         """Words that make exactly ``token_count`` tokens; different from the first word on for another seed."""
         source = random.Random(seed)
@@ -62,6 +67,12 @@ class Vocabulary:
             else:
                 words.append(source.choice(_WORDS))
         return " ".join(words)
+
+
+def chat_text(messages: list[dict[str, str]]) -> str:
+    """A conversation in ChatML, up to where the reply begins."""
+    turns = [f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in messages]
+    return "".join(turns) + "<|im_start|>assistant\n"
 
 
 def chat_prefix(system: str) -> str:

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 from benchmarks.client import (
-    Address,
     BenchmarkError,
     StreamRecord,
     complete_all,
@@ -19,7 +18,7 @@ from benchmarks.measure import FOLLOW_UP, Measure, Scenario, take_turn, user
 from benchmarks.process_usage import cpu_seconds, resident_bytes
 from benchmarks.prompts import Vocabulary, chat_prefix
 from benchmarks.restarts import restart
-from benchmarks.servers import CHAT_PATH, RunningServer
+from benchmarks.servers import RunningServer
 from benchmarks.settings import GREEDY, SAMPLED, BenchSettings
 
 STREAMS_BEFORE_GAP_TOKENS = 8
@@ -48,7 +47,7 @@ def _decode(
 ) -> list[Measure]:
     measures: list[Measure] = []
     warm_up = [server.request([user("Hello")], 8, **sampling)]
-    run(complete_all(server.address, CHAT_PATH, warm_up))
+    run(complete_all(server.address, server.path, warm_up))
     for clients in settings.client_counts:
         seeds = [1_000 * (round_index + 1) + 10 * clients + client for client in range(clients)]
         prompts = [vocabulary.text_of(settings.short_prompt_tokens, seed) for seed in seeds]
@@ -56,7 +55,7 @@ def _decode(
             server.request([user(prompt)], settings.decode_tokens, seed=seed, **sampling)
             for prompt, seed in zip(prompts, seeds, strict=True)
         ]
-        records = run(complete_all(server.address, CHAT_PATH, bodies))
+        records = run(complete_all(server.address, server.path, bodies))
         if not server.is_one_at_a_time:
             require_full_length(server, records, settings.decode_tokens)
         measures.append((f"{clients} clients", "decode_tokens_per_second", decode_rate(records)))
@@ -96,7 +95,7 @@ def shared_prefix(
     before = server.prefilled_tokens()
     if before is None:
         return []
-    records = run(complete_all(server.address, CHAT_PATH, bodies))
+    records = run(complete_all(server.address, server.path, bodies))
     prefilled = (server.prefilled_tokens() or 0.0) - before
     own = sum(record.usage()["prompt_tokens"] - shared for record in records)
     slowest = max(record.first_token_seconds for record in records)
@@ -119,14 +118,18 @@ def longest_gap(
     ]
     text = vocabulary.text_of(settings.long_prompt_tokens, seed=90_000 + round_index)
     arrival = server.request([user(text)], 4, **GREEDY)
-    return run(_gap(server.address, streams, arrival))
+    return run(_gap(server, streams, arrival))
 
 
-async def _gap(address: Address, stream_bodies: list[dict[str, Any]], arrival_body: dict[str, Any]) -> list[Measure]:
-    streams = [await open_stream(address, CHAT_PATH, body, STREAMS_BEFORE_GAP_TOKENS) for body in stream_bodies]
+async def _gap(
+    server: RunningServer, stream_bodies: list[dict[str, Any]], arrival_body: dict[str, Any]
+) -> list[Measure]:
+    streams = [
+        await open_stream(server.address, server.path, body, STREAMS_BEFORE_GAP_TOKENS) for body in stream_bodies
+    ]
     try:
         await asyncio.wait_for(asyncio.gather(*(stream.started for stream in streams)), 60)
-        arrival = await finish(await open_stream(address, CHAT_PATH, arrival_body))
+        arrival = await finish(await open_stream(server.address, server.path, arrival_body))
         if any(stream.ended.done() for stream in streams):
             raise BenchmarkError("a stream ended before the long prompt was read: the gap cannot be measured")
     finally:
@@ -152,7 +155,7 @@ def daemon_cost(
         for seed in range(95_000 + 10 * round_index, 95_000 + 10 * round_index + settings.lanes)
     ]
     before = cpu_seconds(server.pid)
-    records = run(complete_all(server.address, CHAT_PATH, bodies))
+    records = run(complete_all(server.address, server.path, bodies))
     used = cpu_seconds(server.pid) - before
     tokens = sum(record.usage()["completion_tokens"] for record in records)
     return [

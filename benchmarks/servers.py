@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.client import Address, BenchmarkError
+from benchmarks.prompts import chat_text
 from benchmarks.settings import BenchSettings, Contender
 
 START_SECONDS = 120.0
 STOP_SECONDS = 20.0
 CHAT_PATH = "/v1/chat/completions"
+TEXT_PATH = "/v1/completions"
 _PREFILL_SERIES = {
     "superfluid": "superfluid_prefill_tokens_total",
     "llama-server": "llamacpp:prompt_tokens_total",
@@ -48,12 +50,18 @@ class RunningServer:
     is_one_at_a_time: bool
     home: Path
     restart: Callable[[], "RunningServer"]
+    has_template: bool = True
+
+    @property
+    def path(self) -> str:
+        """Where requests go: a model that has no chat template is sent its conversations as text."""
+        return CHAT_PATH if self.has_template else TEXT_PATH
 
     def request(self, messages: list[dict[str, str]], max_tokens: int, **fields: Any) -> dict[str, Any]:
         """A streaming chat completion that runs to ``max_tokens`` unless a field says otherwise."""
         body: dict[str, Any] = {
             "model": self.model_name,
-            "messages": messages,
+            **({"messages": messages} if self.has_template else {"prompt": chat_text(messages)}),
             "max_tokens": max_tokens,
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -99,10 +107,12 @@ def command_of(contender: Contender, settings: BenchSettings, port: int) -> list
 
 
 @contextmanager
-def running(contender: Contender, settings: BenchSettings, end_tokens: list[int]) -> Iterator[RunningServer]:
+def running(
+    contender: Contender, settings: BenchSettings, end_tokens: list[int], *, has_template: bool = True
+) -> Iterator[RunningServer]:
     """Starts the server, yields it when it answers, and ends it. Raises BenchmarkError with its output otherwise."""
     with tempfile.TemporaryDirectory(prefix="superfluid-bench-") as home:
-        launcher = _Launcher(contender, settings, end_tokens, Path(home))
+        launcher = _Launcher(contender, settings, end_tokens, Path(home), has_template=has_template)
         try:
             yield launcher.start()
         finally:
@@ -113,11 +123,14 @@ def running(contender: Contender, settings: BenchSettings, end_tokens: list[int]
 class _Launcher:
     """Starts one contender, more than once if asked to, on the same port and directory."""
 
-    def __init__(self, contender: Contender, settings: BenchSettings, end_tokens: list[int], home: Path) -> None:
+    def __init__(
+        self, contender: Contender, settings: BenchSettings, end_tokens: list[int], home: Path, *, has_template: bool
+    ) -> None:
         self.process: subprocess.Popen[bytes] | None = None
         self._contender = contender
         self._settings = settings
         self._home = home
+        self._has_template = has_template
         self._port = free_port()
         # llama-cpp-python's server does not know ignore_eos, but a bias comes to the same.
         banned = {"logit_bias": dict.fromkeys(map(str, end_tokens), -100.0)}
@@ -140,6 +153,7 @@ class _Launcher:
             self._is_one_at_a_time,
             self._home,
             self._restart,
+            self._has_template,
         )
 
     def _restart(self) -> RunningServer:
