@@ -127,6 +127,7 @@ def test_step_whose_threads_wait_for_cores_is_ended_and_goes_on_with_a_thread_fe
     [
         ([(0.1, 0.0), (0.5, 0.5)], True),
         ([(0.1, 0.0), (0.5, 0.2)], False),
+        ([(0.1, 0.0), (0.5, 0.3)], False),
         ([(0.1, 9.0), (0.5, 0.1)], False),
         ([(0.1, 0.0), (0.05, 0.05)], False),
         ([(0.1, 0.0), (0.05, 0.0), (0.3, 0.3)], True),

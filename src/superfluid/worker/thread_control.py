@@ -11,7 +11,7 @@ from superfluid.clock import Clock
 from superfluid.scheduling.plan import StepPlan
 from superfluid.worker.executor import Execution
 from superfluid.worker.interruption import InFlight, Interruption
-from superfluid.worker.threads import CROWDED_SHARE, CoreReading, ThreadPolicy
+from superfluid.worker.threads import STARK_SHARE, CoreReading, ThreadPolicy
 
 LOOK_SECONDS: Final = 0.1
 """How often a step in flight is looked at."""
@@ -97,7 +97,7 @@ class ThreadControl:
             return True
         self._waited_seconds += waited
         patience = self._policy.patience_seconds(step.decoding)
-        is_crowded = self._waited_seconds >= CROWDED_SHARE * (now - self._seen_at)
+        is_crowded = self._waited_seconds >= STARK_SHARE * (now - self._seen_at)
         if is_crowded and patience is not None and now - step.begun > patience:
             self._interruption.end(step)
         return True

@@ -15,7 +15,7 @@ CROWDED_SHARE: Final = 0.5
 """Of the computing time that threads have waited for a core, in two readings running: a step is then much slower than
 with a thread fewer. A process that wants a third of a core comes to 0.2 to 0.4, and is better shared with."""
 STARK_SHARE: Final = 0.8
-"""One reading of this is enough."""
+"""One reading of this is enough, and a step in flight is not worth going on with."""
 IDLE_PART: Final = 0.25
 """A worker that computes for less of the time than this is not judged by its waiting alone."""
 TOUCHED_SHARE: Final = 0.2
