@@ -34,7 +34,7 @@ class BenchSettings:
     returning_conversations: int = 8
     returning_turns: int = 3
     edit_tokens: int = 320
-    prose_tokens: int = 128
+    prose_tokens: int = 256
 
 
 def quick(settings: BenchSettings) -> BenchSettings:

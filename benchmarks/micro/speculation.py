@@ -35,7 +35,7 @@ LINES: Final = 300
 BOUND_SIZES: Final = (1, 4, 8, 12, 16)
 BOUND_SAMPLES: Final = 4
 EDIT_QUADS: Final = 3
-PROSE_QUADS: Final = 2
+PROSE_QUADS: Final = 1
 """Of two pairs each, in a round; of prose for each story."""
 PROSE: Final = ("Write a short story about a lighthouse.", "Explain how rainbows form.", "Describe a baker's day.")
 GUESSING: Final = SpeculationRules(strategy="prompt-lookup")
@@ -213,8 +213,9 @@ def measure(model: Path, *, rounds: int, edit_tokens: int, prose_tokens: int, th
         for story in stories:
             engine.prepare(story)
             for _ in range(PROSE_QUADS if prose_tokens else 0):
-                for pair in pairs(engine, story, prose_tokens):
-                    yield "prose", "guessed_over_plain", ratio(*pair)
+                for plain, guessed in pairs(engine, story, prose_tokens):
+                    yield "prose", "guessed_over_plain", ratio(plain, guessed)
+                    yield "prose", "guessed_tokens", guessed.proposed
         engine.dictation = dictation
         if edit_tokens:
             yield from _edit(engine, edit, edit_tokens)
@@ -266,7 +267,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--edit-tokens", type=int, default=320, help="0 leaves the edit out")
-    parser.add_argument("--prose-tokens", type=int, default=128, help="0 leaves prose out")
+    parser.add_argument("--prose-tokens", type=int, default=256, help="0 leaves prose out")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="print the measures as JSON")
     options = parser.parse_args()
