@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 
-from superfluid.engine import spare_buffers
 from superfluid.engine.lane_state import LaneState
 from superfluid.engine.spare_buffers import SpareBuffers
 
 
 def test_spare_buffer_of_a_state_that_is_gone_serves_the_next_of_its_size() -> None:
     spares = SpareBuffers(limit_bytes=1 << 20)
-    spares.put_back(np.empty(1, np.uint8))  # of no use, but there: nothing is prepared
     buffer = spares.take(100_000)
     address = buffer.ctypes.data
     state = LaneState(buffer, 90_000, spares)
@@ -45,23 +43,6 @@ def test_spare_buffers_keep_two_and_none_when_cleared() -> None:
     spares.put_back(first)
     spares.clear()
     assert spares.take(1000) is not first
-
-
-def test_spare_buffer_is_prepared_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    spares = SpareBuffers(limit_bytes=1 << 20)
-    first = spares.take(100_000)
-    spares.wait_prepared()
-
-    def no_memory(size_bytes: int) -> None:
-        raise MemoryError(size_bytes)
-
-    monkeypatch.setattr(spare_buffers, "_new_buffer", no_memory)
-    second = spares.take(100_000)
-    assert second is not first
-    assert len(second) == len(first)
-    spares.wait_prepared()
-    with pytest.raises(MemoryError):
-        spares.take(100_000)
 
 
 @pytest.mark.parametrize("size_bytes", [1, 17, 1000, 25_357_948])

@@ -1,6 +1,5 @@
 """Memory for lane states that is in use already, so that an export need not wait for it. Runs in the worker."""
 
-import threading
 from collections import deque
 from typing import Final
 
@@ -9,15 +8,14 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 
-_PAGE_BYTES: Final = 4096
 _SIZE_STEPS: Final = 16
 _LOOSE: Final = 2
 """A buffer this many times too large is left for another."""
 
 
 class SpareBuffers:
-    """Buffers of states that are gone, for the next ones, and one of new memory where there is none: memory that was
-    never touched takes up to fifty times as long as the export itself.
+    """Buffers of states that are gone, for the next ones: memory that was never touched takes up to fifty times as long
+    as the export itself.
 
     At most two are kept, and none of more than ``limit_bytes``. ``put_back`` may be called by any thread.
     """
@@ -25,23 +23,11 @@ class SpareBuffers:
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._spares: deque[Bytes] = deque(maxlen=2)
-        self._thread: threading.Thread | None = None
 
     def take(self, size_bytes: int) -> Bytes:
         """At least so long; what is in it has no meaning. Raises MemoryError."""
         buffer = self._find(size_bytes)
-        if buffer is None:
-            buffer = _new_buffer(size_bytes)
-        if not self._spares and len(buffer) <= self._limit_bytes and not self._is_preparing:
-            # Beside whatever the caller does next: touching memory is not for the tick path.
-            self._thread = threading.Thread(target=self._prepare, args=(size_bytes,), name="spare memory", daemon=True)
-            self._thread.start()
-        return buffer
-
-    def wait_prepared(self) -> None:
-        """Until no thread is at work."""
-        if self._thread is not None:
-            self._thread.join()
+        return _new_buffer(size_bytes) if buffer is None else buffer
 
     def put_back(self, buffer: Bytes) -> None:
         if len(buffer) <= self._limit_bytes:
@@ -50,18 +36,6 @@ class SpareBuffers:
     def clear(self) -> None:
         """Gives the memory back."""
         self._spares.clear()
-
-    @property
-    def _is_preparing(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
-    def _prepare(self, size_bytes: int) -> None:
-        try:
-            buffer = _new_buffer(size_bytes)
-        except MemoryError:
-            return
-        buffer[::_PAGE_BYTES] = 0
-        self.put_back(buffer)
 
     def _find(self, size_bytes: int) -> Bytes | None:
         try:
