@@ -82,12 +82,6 @@ class WorkerLink:
         if self._process is not None:
             self._process.kill(fault)
 
-    def abandon(self) -> None:
-        """Nobody looks after the worker any more: it ends, if there is one, and is asked for nothing."""
-        self.kill("was left alone")
-        self._process = None
-        self._is_serving = False
-
     async def run(self, load: Callable[[], Load]) -> SuperfluidError:
         """From spawning to the end of one worker, whose first message is ``load``'s; says why it ended.
 
@@ -98,11 +92,18 @@ class WorkerLink:
         )
         if self._is_stopping:
             process.kill("was stopped while loading")
-        process.send(load())
-        # No deadline while it loads: a big file on a slow disk takes what it takes, and ``stop`` kills.
-        while not await process.wait_lost(self._watchdog.check_seconds):
-            if self._is_serving:
-                self._check_pulse(process)
+        try:
+            process.send(load())
+            # No deadline while it loads: a big file on a slow disk takes what it takes, and ``stop`` kills.
+            while not await process.wait_lost(self._watchdog.check_seconds):
+                if self._is_serving:
+                    self._check_pulse(process)
+        except Exception:
+            # A bug of ours. The worker must not outlive whoever looks after it.
+            process.kill("was left alone")
+            await process.end()
+            self._process, self._is_serving = None, False
+            raise
         worker_exit = await process.end()
         was_loading = not self._is_serving
         self._process = None

@@ -283,7 +283,6 @@ class WorkerSupervisor:
             self._jobs.fail_all(_failed_error())
             self._settle_first_ready(WorkerFailedError(f"The worker's supervisor failed: {error}"))
         finally:
-            self._link.abandon()
             self._worker_gone()
             self._jobs.fail_all(ShuttingDownError("The server is shutting down."))
             self._note_if_empty()
