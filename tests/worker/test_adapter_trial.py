@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.fixtures.child_processes import children
 from tests.fixtures.tiny_gguf import write_tiny_model
 from tests.fixtures.tiny_lora import DEADLY, write_deadly_lora, write_tiny_lora
 
@@ -78,22 +79,19 @@ async def test_cancelled_trial_leaves_no_process_and_lets_the_next_one_begin(tmp
     settings = EngineSettings(engine="fake", model="", lanes=1, window_tokens=None, max_queue=8)
     started = tmp_path / "started"
     trial = AdapterTrial(settings, environment=ENVIRONMENT, command=(*SLEEPER, str(started)))
+    before = children()
     trying = asyncio.ensure_future(trial.fingerprint("a"))
     deadline = time.monotonic() + 20
-    while not _children() or not started.exists():
+    while children() == before or not started.exists():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)
     trying.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(trying, 20)
-    assert not _children()
+    assert children() == before
 
 
 async def test_trial_without_a_model_says_that_it_could_not_be_made(tmp_path: Path) -> None:
     trial = _trial(str(tmp_path / "gone.gguf"), engine="llamacpp")
     with pytest.raises(WorkerFailedError, match="could not be tried out: there is no model file"):
         await trial.fingerprint(_file(tmp_path, "good"))
-
-
-def _children() -> list[str]:
-    return Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()

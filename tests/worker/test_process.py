@@ -3,9 +3,9 @@
 import asyncio
 import os
 import sys
-from pathlib import Path
 
 import pytest
+from tests.fixtures.child_processes import children
 
 from superfluid.worker.process import WorkerExit, WorkerProcess, scrub_environment, worker_environment
 
@@ -55,14 +55,11 @@ async def test_spawn_that_is_cancelled_before_it_is_connected_leaves_no_process(
 
     monkeypatch.setattr(asyncio.get_running_loop(), "create_unix_connection", never)
     command = (sys.executable, "-c", "import time; time.sleep(60)")
+    before = children()
     spawning = asyncio.ensure_future(WorkerProcess.spawn(command, os.environ, lambda _: None, lambda _: None))
     await connecting.wait()
-    assert _children()
+    assert children() > before
     spawning.cancel()
     with pytest.raises(asyncio.CancelledError):
         await spawning
-    assert not _children()
-
-
-def _children() -> str:
-    return Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text()
+    assert children() == before

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import uvloop
 from tests.fixtures import standin_worker
+from tests.fixtures.child_processes import children
 from tests.fixtures.job_sink import RecordingSink, make_job
 from tests.fixtures.standin_worker import token_at
 
@@ -471,16 +472,11 @@ async def test_respawns_leak_no_descriptors_and_no_zombies(running: Start) -> No
 
     async with running() as warm_up:
         assert warm_up.is_ready
-    before, children = descriptors(), _children()
+    before, processes = descriptors(), children()
     async with running({"die_after": 2}, {"die_after": 2}, {"hang_after": 2}, OK, timeout_seconds=1.0) as supervisor:
         sink = RecordingSink()
         supervisor.submit(make_job(1), sink)
         await sink.until()
     await asyncio.sleep(0)
     assert descriptors() == before
-    assert _children() == children
-
-
-def _children() -> set[str]:
-    """This process's children, those included that have ended and that nobody has waited for."""
-    return {child for task in Path("/proc/self/task").iterdir() for child in (task / "children").read_text().split()}
+    assert children() == processes
