@@ -1,6 +1,7 @@
 """What every engine promises, held against the fake one and llama.cpp on a tiny model (in exact mode)."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -282,11 +283,14 @@ def test_abort_keeps_consistent_lengths_and_the_rest_can_follow(open_engine: Ope
     engine = open_engine(2)
     engine = FakeEngine(FakeScript(token_seconds=2e-5), lanes=2) if isinstance(engine, FakeEngine) else engine
     tokens = prompt(WINDOW - 20)
-    expected = greedy(engine, 0, feed(engine, 0, tokens), 10)
+    begun = time.perf_counter()
+    last = feed(engine, 0, tokens)
+    seconds = time.perf_counter() - begun
+    expected = greedy(engine, 0, last, 10)
     for attempt in range(200):
         engine.clear(1)
         engine.resume()
-        timer = threading.Timer(0.0005 * (1 + attempt % 8), engine.abort)
+        timer = threading.Timer(seconds * (1 + attempt % 16) / 16, engine.abort)
         timer.start()
         result = engine.step([row(1, 0, tokens)])
         timer.join()

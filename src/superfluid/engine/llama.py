@@ -38,8 +38,8 @@ from superfluid.errors import (
 from superfluid.free_memory import available_memory_bytes
 
 MINIMUM_BATCH_TOKENS: Final = 2048
-CPU_MICRO_BATCH_TOKENS: Final = 64
-"""The unit of what an abort keeps. On a CPU small micro-batches cost nothing, on a GPU they do."""
+CPU_MICRO_BATCH_TOKENS: Final = 256
+"""The unit of what an abort keeps. Prompts are read a tenth faster than by 64, and by 512 no faster than by this."""
 GPU_MICRO_BATCH_TOKENS: Final = 512
 SPARE_SHARE: Final = 32
 """A buffer for states is kept for the next one if it takes no more than this part of the host cache, ..."""
