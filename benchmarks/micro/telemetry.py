@@ -96,12 +96,13 @@ def decode(model: Path, collector_url: str, watched: frozenset[str]) -> float:
             server(model, Path(home), flags, has_terminal="monitor" in watched) as (address, name),
             scraped(address) if "scrape" in watched else unwatched(),
         ):
-            run(complete_all(address, CHAT_PATH, [_body(name, client, 16) for client in range(LANES)]))
-            bodies = [_body(name, client, TOKENS) for client in range(LANES)]
+            run(complete_all(address, CHAT_PATH, [counting_body(name, client, 16) for client in range(LANES)]))
+            bodies = [counting_body(name, client, TOKENS) for client in range(LANES)]
             return decode_rate(run(complete_all(address, CHAT_PATH, bodies)))
 
 
-def _body(model: str, client: int, tokens: int) -> dict[str, Any]:
+def counting_body(model: str, client: int, tokens: int) -> dict[str, Any]:
+    """A greedy stream of exactly ``tokens`` tokens, another for each client."""
     return {
         "model": model,
         "messages": [{"role": "user", "content": f"Count from {client}."}],

@@ -17,13 +17,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from benchmarks.client import complete_all
 from benchmarks.client import run as run_clients
-from benchmarks.micro.telemetry import server
+from benchmarks.micro.telemetry import counting_body, server
 from benchmarks.scenarios import decode_rate
 from benchmarks.servers import CHAT_PATH
 from superfluid.clock import SystemClock
@@ -113,9 +112,9 @@ def compare_servers(model: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="superfluid-bench-") as home:
             flags = [flag, "--max-batch", "8", "--max-context", "2048", "--no-tui", "--log-filter", "debug"]
             with server(model, Path(home), flags, has_terminal=False) as (address, name):
-                run_clients(complete_all(address, CHAT_PATH, [body(name, client, 16) for client in range(8)]))
+                run_clients(complete_all(address, CHAT_PATH, [counting_body(name, client, 16) for client in range(8)]))
                 for clients in (1, 8):
-                    bodies = [body(name, client, SERVED_TOKENS) for client in range(clients)]
+                    bodies = [counting_body(name, client, SERVED_TOKENS) for client in range(clients)]
                     rate = decode_rate(run_clients(complete_all(address, CHAT_PATH, bodies)))
                     rates.setdefault((flag, clients), []).append(rate)
                     print(f"{flag:20} {clients} clients  {rate:6.1f} tokens/s", flush=True)
@@ -124,18 +123,6 @@ def compare_servers(model: Path) -> None:
     for clients in (1, 8):
         on, off = (sum(rates[flag, clients]) for flag in ("--threads-adapt", "--no-threads-adapt"))
         print(f"{clients} clients, with / without: {on / off:.3f}")
-
-
-def body(model: str, client: int, tokens: int) -> dict[str, Any]:
-    return {
-        "model": model,
-        "messages": [{"role": "user", "content": f"Count from {client}."}],
-        "max_tokens": tokens,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-        "ignore_eos": True,
-        "temperature": 0.0,
-    }
 
 
 def burn(share: float) -> None:

@@ -301,12 +301,10 @@ async def test_sweep_spares_an_image_that_is_being_appended(core: SessionCore, m
     assert await sweep == (1, 0)
 
 
-async def test_image_appended_while_files_are_deleted_is_there_or_refused(
+async def sweep_that_waits(
     core: SessionCore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Never a record that names what the sweep is deleting."""
-    session = await new_session(core)
-    blob = await core.sessions.put_media(IMAGE)
+) -> tuple["asyncio.Task[tuple[int, int]]", threading.Event]:
+    """A collection that is about to delete files, and does when the event is set."""
     deleting, go_on = threading.Event(), threading.Event()
     sweep = core.pool.sweep
 
@@ -317,7 +315,17 @@ async def test_image_appended_while_files_are_deleted_is_there_or_refused(
 
     monkeypatch.setattr(core.pool, "sweep", slow_sweep)
     collecting = asyncio.create_task(core.sessions.gc_media())
-    await asyncio.to_thread(deleting.wait, 10)
+    assert await asyncio.to_thread(deleting.wait, 10)
+    return collecting, go_on
+
+
+async def test_image_appended_while_files_are_deleted_is_there_or_refused(
+    core: SessionCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never a record that names what the sweep is deleting."""
+    session = await new_session(core)
+    blob = await core.sessions.put_media(IMAGE)
+    collecting, go_on = await sweep_that_waits(core, monkeypatch)
     appending = asyncio.create_task(core.sessions.append_image(session, USER, blob, "", ""))
     for _ in range(20):
         await asyncio.sleep(0)
@@ -332,17 +340,7 @@ async def test_blob_put_again_while_files_are_deleted_is_there(
     core: SessionCore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blob = await core.sessions.put_media(IMAGE)
-    deleting, go_on = threading.Event(), threading.Event()
-    sweep = core.pool.sweep
-
-    def slow_sweep(named: set[str], among: set[str] | None) -> Swept:
-        deleting.set()
-        assert go_on.wait(30)
-        return sweep(named, among)
-
-    monkeypatch.setattr(core.pool, "sweep", slow_sweep)
-    collecting = asyncio.create_task(core.sessions.gc_media())
-    await asyncio.to_thread(deleting.wait, 10)
+    collecting, go_on = await sweep_that_waits(core, monkeypatch)
     putting = asyncio.create_task(core.sessions.put_media(IMAGE))
     # Either it waits for the sweep, or it has found the file.
     await asyncio.wait((putting,), timeout=0.1)
