@@ -121,7 +121,7 @@ def measure(
     if scenario == IN_PROCESS:
         measures = speculation(settings) if contender == "superfluid" else []
     elif contender == "bare loop":
-        measures = bare_loop(scenario, settings)
+        measures = bare_loop(scenario, settings, vocabulary)
     else:
         has_template = vocabulary.has_template
         with running(contender, settings, vocabulary.end_tokens(), has_template=has_template) as server:
@@ -129,15 +129,16 @@ def measure(
     return [Sample(scenario, case, metric, contender, round_index, value) for case, metric, value in measures]
 
 
-def bare_loop(scenario: str, settings: BenchSettings) -> list[tuple[str, str, float]]:
-    """The loop knows decode rates only."""
+def bare_loop(scenario: str, settings: BenchSettings, vocabulary: Vocabulary) -> list[tuple[str, str, float]]:
+    """The loop knows decode rates only. Its prompts are as long as what the servers make of theirs."""
     mode = DECODE_MODES.get(scenario)
     if mode is None:
         return []
     command = [sys.executable, "-m", "benchmarks.bare_loop", "--model", str(settings.model), "--mode", mode]
     command += ["--clients", *map(str, settings.client_counts), "--lanes", str(settings.lanes)]
     command += ["--window", str(settings.window_tokens), "--threads", str(settings.threads)]
-    command += ["--prompt-tokens", str(settings.short_prompt_tokens), "--steps", str(settings.decode_tokens)]
+    prompt_tokens = vocabulary.chat_length(vocabulary.text_of(settings.short_prompt_tokens, seed=1))
+    command += ["--prompt-tokens", str(prompt_tokens), "--steps", str(settings.decode_tokens)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BenchmarkError(f"the bare loop failed: {done.stderr[-1000:]}")

@@ -50,6 +50,11 @@ class StreamRecord:
         """All the text of the stream."""
         return "".join(_text_of(choice) for event in self._objects() for choice in event.get("choices") or [])
 
+    def event_texts(self) -> list[str]:
+        """The text of each event that carried some, in the order of ``text_times``."""
+        events = [json.loads(event) for event in self.events if _TEXT.search(event)]
+        return ["".join(_text_of(choice) for choice in event.get("choices") or []) for event in events]
+
     def usage(self) -> dict[str, Any]:
         """The last usage object of the stream, or an empty one if the server sends none."""
         return next((event["usage"] for event in reversed(self._objects()) if event.get("usage")), {})

@@ -4,8 +4,10 @@ import ctypes
 import random
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import llama_cpp.llama_cpp as llama
+from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
 from benchmarks.quiet import silence_llama
 
@@ -46,6 +48,20 @@ class Vocabulary:
         count = llama.llama_tokenize(self._vocabulary, data, len(data), tokens, room, False, is_template)
         assert count >= 0, "a token is at least one byte, so the room sufficed"
         return list(tokens[:count])
+
+    def count(self, text: str) -> int:
+        """How many tokens ``text`` has."""
+        return len(self.encode(text))
+
+    def chat_length(self, content: str) -> int:
+        """Tokens of a conversation that consists of this message of the user, up to where the reply begins: as a server
+        reads it, with all that the model's template adds."""
+        messages: Any = [{"role": "user", "content": content}]
+        template = llama.llama_model_chat_template(self._model, None)
+        if not template:
+            return len(self.encode(chat_text(messages), is_template=True))
+        formatter = Jinja2ChatFormatter(template.decode(), eos_token="", bos_token="")
+        return len(self.encode(formatter(messages=messages).prompt, is_template=True))
 
     def end_tokens(self) -> list[int]:
         """Every token at which an engine ends a generation."""

@@ -3,6 +3,7 @@
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks.client import (
@@ -22,6 +23,9 @@ from benchmarks.servers import RunningServer
 from benchmarks.settings import GREEDY, SAMPLED, BenchSettings
 
 STREAMS_BEFORE_GAP_TOKENS = 8
+
+TokenCounter = Callable[[str], int]
+"""How many tokens a text has."""
 
 
 def decode_greedy(
@@ -58,7 +62,7 @@ def _decode(
         records = run(complete_all(server.address, server.path, bodies))
         if not server.is_one_at_a_time:
             require_full_length(server, records, settings.decode_tokens)
-        measures.append((f"{clients} clients", "decode_tokens_per_second", decode_rate(records)))
+        measures.append((f"{clients} clients", "decode_tokens_per_second", decode_rate(records, vocabulary.count)))
     return measures
 
 
@@ -183,7 +187,7 @@ SCENARIOS: dict[str, Scenario] = {
 # ---- counting
 
 
-def decode_rate(records: list[StreamRecord]) -> float:
+def decode_rate(records: list[StreamRecord], count: TokenCounter) -> float:
     """Tokens a second of all clients while all of them are running: from the last first token to the first last one.
 
     A server that never runs all of them at once is counted from its first token to its last instead.
@@ -193,15 +197,16 @@ def decode_rate(records: list[StreamRecord]) -> float:
     if end <= start:
         start = min(record.text_times[0] for record in records)
         end = max(record.text_times[-1] for record in records)
-    return sum(tokens_between(record, start, end) for record in records) / (end - start)
+    return sum(tokens_between(record, start, end, count) for record in records) / (end - start)
 
 
-def tokens_between(record: StreamRecord, start: float, end: float) -> float:
-    """Tokens after ``start`` up to ``end``. An event can carry more or less than one token (a character that needs two
-    is one event), so events are weighted with the stream's own tokens per event."""
-    events = sum(start < at <= end for at in record.text_times)
-    tokens = record.usage().get("completion_tokens") or len(record.text_times)
-    return events * float(tokens) / len(record.text_times)
+def tokens_between(record: StreamRecord, start: float, end: float, count: TokenCounter) -> float:
+    """Tokens after ``start`` up to ``end``. Each event counts for what its text comes to in tokens, in the proportion
+    that makes the whole stream as long as the server says."""
+    weights = [max(1, count(text)) for text in record.event_texts()]
+    tokens = record.usage().get("completion_tokens") or sum(weights)
+    within = sum(weight for weight, at in zip(weights, record.text_times, strict=True) if start < at <= end)
+    return within * float(tokens) / sum(weights)
 
 
 def gap_within(times: list[float], start: float, end: float) -> float:

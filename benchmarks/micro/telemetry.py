@@ -26,6 +26,7 @@ from typing import Any
 
 from benchmarks.client import Address, complete_all, run
 from benchmarks.process_usage import cpu_seconds
+from benchmarks.prompts import Vocabulary
 from benchmarks.scenarios import decode_rate
 from benchmarks.servers import CHAT_PATH, free_port, stop, wait_until_ready
 
@@ -98,7 +99,9 @@ def decode(model: Path, collector_url: str, watched: frozenset[str]) -> float:
         ):
             run(complete_all(address, CHAT_PATH, [counting_body(name, client, 16) for client in range(LANES)]))
             bodies = [counting_body(name, client, TOKENS) for client in range(LANES)]
-            return decode_rate(run(complete_all(address, CHAT_PATH, bodies)))
+            records = run(complete_all(address, CHAT_PATH, bodies))
+    with Vocabulary(model) as vocabulary:
+        return decode_rate(records, vocabulary.count)
 
 
 def counting_body(model: str, client: int, tokens: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ import numpy as np
 from benchmarks.client import complete_all
 from benchmarks.client import run as run_clients
 from benchmarks.micro.telemetry import counting_body, server
+from benchmarks.prompts import Vocabulary
 from benchmarks.scenarios import decode_rate
 from benchmarks.servers import CHAT_PATH
 from superfluid.clock import SystemClock
@@ -115,7 +116,9 @@ def compare_servers(model: Path) -> None:
                 run_clients(complete_all(address, CHAT_PATH, [counting_body(name, client, 16) for client in range(8)]))
                 for clients in (1, 8):
                     bodies = [counting_body(name, client, SERVED_TOKENS) for client in range(clients)]
-                    rate = decode_rate(run_clients(complete_all(address, CHAT_PATH, bodies)))
+                    records = run_clients(complete_all(address, CHAT_PATH, bodies))
+                    with Vocabulary(model) as vocabulary:
+                        rate = decode_rate(records, vocabulary.count)
                     rates.setdefault((flag, clients), []).append(rate)
                     print(f"{flag:20} {clients} clients  {rate:6.1f} tokens/s", flush=True)
             changes = (Path(home) / "server.log").read_text().count("the number of threads changed")
