@@ -105,6 +105,25 @@ def test_arrival_near_the_end_of_a_chunk_waits_for_it(left_seconds: float, is_en
     assert ("abort" in engine.calls) == is_ended
 
 
+@pytest.mark.parametrize(
+    ("left_seconds", "is_ended"),
+    [
+        (0.5, True),
+        (0.12, True),  # 0.88 s may be lost, an eighth of which is 0.11
+        (0.1, False),
+        (-0.1, False),
+        (-0.2, True),
+    ],
+)
+def test_newcomer_ends_no_chunk_whose_loss_is_much_more_than_the_gain(left_seconds: float, is_ended: bool) -> None:
+    engine, clock = _Engine(), SteppedClock()
+    interruption = Interruption(engine, clock)
+    with interruption.during(Chunk(7, 0, 0, 100, False, yields_to=URGENT, expected_seconds=1.0)):
+        clock.now += 1.0 - left_seconds
+        interruption.arrived(Submit(_job(qos=INTERACTIVE)))
+    assert ("abort" in engine.calls) == is_ended
+
+
 def test_abort_is_taken_back_though_the_step_raises() -> None:
     engine = _Engine()
     interruption = Interruption(engine, SteppedClock())

@@ -15,8 +15,10 @@ from superfluid.scheduling.plan import Chunk
 from superfluid.worker.protocol import Cancel, Submit, ToWorker
 
 WORTHWHILE_SECONDS: Final = 0.02
-"""A chunk this near its expected end is left alone: cutting it loses the micro-batch it is in. One that is long overdue
-is not: then the expectation was wrong."""
+"""A chunk this near its expected end is left alone. One that is long overdue is not: then the expectation was wrong."""
+WORTHWHILE_SHARE: Final = 0.125
+"""Nor is a chunk ended for a newcomer who would gain less than this part of the time it has taken so far: that is what
+may be lost, as the engine keeps whole micro-batches only."""
 
 
 class InFlight(NamedTuple):
@@ -114,10 +116,14 @@ class Interruption:
         return self._decoding <= {message.job_id for message in self._fresh if isinstance(message, Cancel)}
 
     def _is_reason(self, message: ToWorker) -> bool:
-        chunk = self._chunk
-        if chunk is None or abs(self._expected_end - self._clock.monotonic()) < WORTHWHILE_SECONDS:
+        chunk, in_flight = self._chunk, self._in_flight
+        if chunk is None or in_flight is None:
             return False
+        now = self._clock.monotonic()
+        left = abs(self._expected_end - now)
         if isinstance(message, Cancel):
-            return message.job_id == chunk.job_id
+            return message.job_id == chunk.job_id and left >= WORTHWHILE_SECONDS
         # A job that must run alone would have to wait all the same.
-        return isinstance(message, Submit) and not message.job.is_batch_invariant and message.job.qos in chunk.yields_to
+        if not isinstance(message, Submit) or message.job.is_batch_invariant or message.job.qos not in chunk.yields_to:
+            return False
+        return left >= max(WORTHWHILE_SECONDS, WORTHWHILE_SHARE * (now - in_flight.begun))
