@@ -8,7 +8,7 @@ from starlette.types import Receive, Scope, Send
 
 from superfluid.errors import InvalidRequestError
 from superfluid.http.bodies import ClientGoneError, read_body
-from superfluid.http.openai_types import decode_body
+from superfluid.http.json_codec import decode_body
 from superfluid.http.responses import send_response
 from superfluid.sessions.interface import AdapterDirectory, ServedAdapter
 

@@ -13,20 +13,14 @@ from superfluid.errors import InvalidValueError, SuperfluidError
 from superfluid.http.collect import CollectedReply, ReplyProgress
 from superfluid.http.dialect import Answer, Framing, Opening, StreamWriter
 from superfluid.http.errors import openai_error_body
+from superfluid.http.json_codec import decode_body, encode
 from superfluid.http.openai_chat_stream import ChatStreamWriter
-from superfluid.http.openai_fields import (
-    MAX_TOP_LOGPROBS,
-    check_range,
-    required_model,
-    reseed,
-    sampling_overrides,
-    stop_strings,
-    token_limit,
-)
-from superfluid.http.openai_frames import encode, guess_extras, identity, usage
+from superfluid.http.openai_fields import MAX_TOP_LOGPROBS, reseed, sampling_overrides
+from superfluid.http.openai_frames import guess_extras, identity, usage
 from superfluid.http.openai_logprobs import chat_logprobs
 from superfluid.http.openai_messages import chat_prompt, refuse_constraints
-from superfluid.http.openai_types import ChatBody, decode_body
+from superfluid.http.openai_types import ChatBody
+from superfluid.http.request_fields import check_range, required_model, stop_strings, token_limit
 from superfluid.http.sse import EVENT_STREAM
 
 MAX_REPLIES = 128
@@ -44,7 +38,7 @@ class ChatDialect:
     def parse(self, body: bytes) -> "ChatExchange":
         """Raises CallerError."""
         fields = decode_body(_body_decoder, body)
-        model = required_model(fields)
+        model = required_model(fields.model)
         is_stream = bool(fields.stream)
         request = _generation_request(fields)
         count = 1 if is_stream else _reply_count(fields.n)

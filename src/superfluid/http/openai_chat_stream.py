@@ -17,7 +17,8 @@ from superfluid.errors import SuperfluidError
 from superfluid.http.collect import ReplyProgress
 from superfluid.http.dialect import Opening
 from superfluid.http.errors import openai_error_frame
-from superfluid.http.openai_frames import ChunkSplicer, encode, identity
+from superfluid.http.json_codec import encode
+from superfluid.http.openai_frames import ChunkSplicer, identity
 from superfluid.http.openai_logprobs import chat_logprobs
 
 

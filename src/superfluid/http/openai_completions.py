@@ -16,18 +16,13 @@ from superfluid.errors import (
 from superfluid.http.collect import CollectedReply, Ending, ReplyProgress
 from superfluid.http.dialect import Answer, Framing, Opening, StreamWriter
 from superfluid.http.errors import openai_error_body, openai_error_frame
-from superfluid.http.openai_fields import (
-    MAX_TOP_LOGPROBS,
-    check_range,
-    required_model,
-    sampling_overrides,
-    stop_strings,
-    token_limit,
-)
-from superfluid.http.openai_frames import ChunkSplicer, encode, guess_extras, identity, usage
+from superfluid.http.json_codec import decode_body, encode
+from superfluid.http.openai_fields import MAX_TOP_LOGPROBS, sampling_overrides
+from superfluid.http.openai_frames import ChunkSplicer, guess_extras, identity, usage
 from superfluid.http.openai_infill import infill_extras, infill_prompt
 from superfluid.http.openai_logprobs import LegacyLogprobs
-from superfluid.http.openai_types import CompletionBody, decode_body
+from superfluid.http.openai_types import CompletionBody
+from superfluid.http.request_fields import check_range, required_model, stop_strings, token_limit
 from superfluid.http.sse import EVENT_STREAM
 
 _INT32_MAX = 2**31 - 1
@@ -43,7 +38,7 @@ class CompletionsDialect:
     def parse(self, body: bytes) -> "CompletionExchange":
         """Raises CallerError."""
         fields = decode_body(_body_decoder, body)
-        model = required_model(fields)
+        model = required_model(fields.model)
         prompt = _plain_prompt(fields) if fields.suffix is None else infill_prompt(fields, fields.suffix)
         request = GenerationRequest(
             prompt=prompt,

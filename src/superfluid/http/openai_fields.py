@@ -1,14 +1,10 @@
 """The fields that both OpenAI routes share, checked and translated. Pure; raises CallerError only."""
 
-from collections.abc import Sequence
-
 from superfluid.domain.request import SamplingOverrides
-from superfluid.errors import InvalidRequestError, InvalidValueError
 from superfluid.http.openai_types import GenerationFields
+from superfluid.http.request_fields import INT32_MAX, check_range, top_k_limit
 
 MAX_TOP_LOGPROBS = 20
-MAX_STOP_STRINGS = 16
-_INT32_MAX = 2**31 - 1
 _SEED_MODULUS = 2**63
 _RANDOM_SEED = -1
 _RANGES = (
@@ -22,12 +18,6 @@ _RANGES = (
 )
 
 
-def required_model(fields: GenerationFields) -> str:
-    if not fields.model:
-        raise InvalidRequestError("the request names no model; GET /v1/models says what is served", param="model")
-    return fields.model
-
-
 def sampling_overrides(fields: GenerationFields) -> SamplingOverrides:
     """What the request says of sampling. Raises InvalidValueError naming the field that is out of range."""
     for name, low, high in _RANGES:
@@ -37,7 +27,7 @@ def sampling_overrides(fields: GenerationFields) -> SamplingOverrides:
         temperature=fields.temperature,
         top_p=fields.top_p,
         min_p=fields.min_p,
-        top_k=_top_k(fields.top_k),
+        top_k=top_k_limit(fields.top_k),
         repeat_penalty=repeat_penalty,
         presence_penalty=fields.presence_penalty,
         frequency_penalty=fields.frequency_penalty,
@@ -63,42 +53,6 @@ def reseed(sampling: SamplingOverrides, offset: int) -> SamplingOverrides:
     )
 
 
-def token_limit(name: str, value: int | None) -> int | None:
-    """At least 1; more than any window is as good as the largest."""
-    if value is None:
-        return None
-    if value < 1:
-        hint = "; without it a reply may fill the window" if value == -1 else ""
-        raise InvalidValueError(f"{name} must be at least 1, got {value}{hint}", param=name)
-    return min(value, _INT32_MAX)
-
-
-def stop_strings(stop: str | Sequence[str] | None) -> tuple[str, ...]:
-    if stop is None:
-        return ()
-    strings = (stop,) if isinstance(stop, str) else tuple(stop)
-    if len(strings) > MAX_STOP_STRINGS:
-        raise InvalidValueError(f"stop takes at most {MAX_STOP_STRINGS} strings, got {len(strings)}", param="stop")
-    if not all(strings):
-        raise InvalidValueError("stop must not hold an empty string", param="stop")
-    return strings
-
-
-def check_range(name: str, value: float | None, low: float, high: float) -> None:
-    """Raises InvalidValueError."""
-    if value is not None and not low <= value <= high:
-        raise InvalidValueError(f"{name} must be between {low:g} and {high:g}, got {value:g}", param=name)
-
-
-def _top_k(value: int | None) -> int | None:
-    """0 and -1 (other servers' way of saying it) cut nothing."""
-    if value is None:
-        return None
-    if value < -1:
-        raise InvalidValueError(f"top_k must be at least 0, got {value}", param="top_k")
-    return min(max(value, 0), _INT32_MAX)
-
-
 def _seed(value: int | None) -> int | None:
     """-1 is other servers' way of asking for a random one. Any other integer is taken, reduced to 63 bits."""
     return None if value is None or value == _RANDOM_SEED else value % _SEED_MODULUS
@@ -109,6 +63,6 @@ def _logit_bias(bias: dict[str, float]) -> dict[int, float]:
     result: dict[int, float] = {}
     for key, value in bias.items():
         check_range("logit_bias", value, -100, 100)
-        if key.isascii() and key.isdigit() and len(key) <= 10 and int(key) <= _INT32_MAX:
+        if key.isascii() and key.isdigit() and len(key) <= 10 and int(key) <= INT32_MAX:
             result[int(key)] = value
     return result

@@ -3,17 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from superfluid.domain.reply import ReplyFinished
 from superfluid.http.dialect import Opening
+from superfluid.http.json_codec import encode
 
 FINGERPRINT = "superfluid"
-_encoder = msgspec.json.Encoder()
-
-
-def encode(value: Any) -> bytes:
-    return _encoder.encode(value)
 
 
 def identity(kind: str, prefix: str, opening: Opening) -> dict[str, Any]:

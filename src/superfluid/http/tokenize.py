@@ -6,7 +6,7 @@ from starlette.types import Receive, Scope, Send
 
 from superfluid.errors import InvalidRequestError, ModelLoadingError
 from superfluid.http.bodies import ClientGoneError, parse_body, read_body
-from superfluid.http.openai_types import decode_body
+from superfluid.http.json_codec import decode_body
 from superfluid.http.responses import send_response
 from superfluid.sessions.interface import ModelDirectory
 
