@@ -13,10 +13,11 @@ from superfluid.domain.reply import (
     ToolCallStarted,
 )
 from superfluid.errors import EngineFaultError, ShuttingDownError
-from superfluid.http.collect import CollectedReply, ReplyCollector, ReplyProgress
+from superfluid.http.collect import CollectedReply, Phases, ReplyCollector, ReplyProgress
 
 CALL = ToolCallFinished(0, "call_1", "f", "{}", True, 3)
 BAD_CALL = ToolCallFinished(0, "call_1", "f", "{", False, 3)
+DONE = ReplyFinished(Finish.END_OF_TURN, 9, 4, 1)
 
 
 def _collect(*events: ReplyEvent, finish: Finish = Finish.END_OF_TURN) -> CollectedReply:
@@ -72,3 +73,26 @@ def test_progress_counts_tokens_of_deltas_and_takes_the_warm_prefix_from_the_sta
     assert (progress.tokens, progress.warm_tokens, progress.finished) == (0, 4, None)
     progress.note([TextDelta(Channel.TEXT, "x", 2), ToolCallStarted(0, "id", "f", 6)])
     assert progress.tokens == 6
+
+
+@pytest.mark.parametrize(
+    ("batches", "phases"),
+    [
+        (
+            [([ReplyStarted(9, 4)], 12.0), ([TextDelta(Channel.TEXT, "x", 1)], 15.0), ([DONE], 20.0)],
+            Phases(2.0, 3.0, 5.0),
+        ),
+        ([([ReplyStarted(9, 4)], 12.0), ([TextDelta(Channel.TEXT, "", 0), DONE], 15.0)], Phases(2.0, 3.0, 0.0)),
+        ([([TextDelta(Channel.TEXT, "x", 1), DONE], 15.0)], Phases(0.0, 5.0, 0.0)),
+        ([([DONE], 10.0)], Phases()),
+    ],
+)
+def test_phases_of_a_reply_add_up_to_its_whole_time(
+    batches: list[tuple[list[ReplyEvent], float]], phases: Phases
+) -> None:
+    progress = ReplyProgress(arrived=10.0)
+    collector = ReplyCollector(progress)
+    for events, now in batches:
+        progress.note(events, now)
+        collector.feed(events)
+    assert progress.phases == collector.finish().phases == phases

@@ -18,7 +18,7 @@ from superfluid.domain.statistics import ModelStatistics
 from superfluid.errors import InternalFaultError, ShuttingDownError, SuperfluidError
 from superfluid.http.admission import Admission
 from superfluid.http.dialect import Dialect
-from superfluid.http.errors import ollama_error_body, openai_error_body
+from superfluid.http.errors import path_error_body
 from superfluid.http.generation import GenerationContext, GenerationEndpoint, RecordGeneration
 from superfluid.http.guards import BrowserGuard
 from superfluid.http.lora import LoraPages
@@ -150,6 +150,4 @@ async def _refuse(scope: Scope, send: Send, error: Exception) -> None:
     if not isinstance(error, SuperfluidError):
         logger.error("a request failed", exc_info=error)
         error = InternalFaultError("superfluid failed to answer; its log has the details")
-    # Ollama's clients look for the message itself where OpenAI's look for an object.
-    in_dialect = ollama_error_body if scope["path"].startswith("/api/") else openai_error_body
-    await send_error(send, error, in_dialect(error))
+    await send_error(send, error, path_error_body(scope["path"], error))

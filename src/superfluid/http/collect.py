@@ -20,30 +20,60 @@ from superfluid.errors import EngineFaultError, ShuttingDownError
 Ending = Literal["stop", "length", "tool_calls"]
 
 
-class ReplyProgress:
-    """How far one reply is. Fed each batch once, before anybody writes it."""
+class Phases(Struct, frozen=True):
+    """What a reply spent its time on, in seconds: the wait for a lane, reading its prompt, writing. They add up."""
 
-    def __init__(self) -> None:
+    waiting: float = 0.0
+    prompt: float = 0.0
+    decode: float = 0.0
+
+
+class ReplyProgress:
+    """How far one reply is. Fed each batch once, before anybody writes it.
+
+    ``arrived`` is when its request did, in seconds of the clock that ``note`` is told.
+    """
+
+    def __init__(self, arrived: float = 0.0) -> None:
         self.tokens = 0
         self.warm_tokens = 0
         self.finished: ReplyFinished | None = None
+        self.phases = Phases()
+        """Known when it has finished."""
         self._has_calls = False
         self._has_invalid_call = False
+        self._arrived = arrived
+        self._lane_at: float | None = None
+        self._first_token_at: float | None = None
 
-    def note(self, events: Sequence[ReplyEvent]) -> None:
-        """Raises EngineFaultError or ShuttingDownError if the reply ended without being complete."""
+    def note(self, events: Sequence[ReplyEvent], now: float = 0.0) -> None:
+        """``now`` matters to ``phases`` only. Raises EngineFaultError or ShuttingDownError if the reply ended without
+        being complete."""
         for event in events:
             if isinstance(event, ReplyFinished):
                 _check_complete(event)
                 self.finished = event
                 self.warm_tokens = event.warm_tokens
+                self.phases = self._phases(now)
             elif isinstance(event, ReplyStarted):
                 self.warm_tokens = event.warm_tokens
+                self._lane_at = now
             else:
-                self.tokens = event.tokens_generated
+                self._note_tokens(event.tokens_generated, now)
                 if isinstance(event, ToolCallFinished):
                     self._has_calls = True
                     self._has_invalid_call |= not event.is_valid
+
+    def _note_tokens(self, tokens: int, now: float) -> None:
+        if tokens and self._first_token_at is None:
+            self._first_token_at = now
+        self.tokens = tokens
+
+    def _phases(self, now: float) -> Phases:
+        """A reply that never had a lane (it was known, or came too late) did not wait for one either."""
+        lane_at = self._arrived if self._lane_at is None else self._lane_at
+        first_token_at = now if self._first_token_at is None else self._first_token_at
+        return Phases(lane_at - self._arrived, first_token_at - lane_at, now - first_token_at)
 
     @property
     def ending(self) -> Ending:
@@ -67,6 +97,7 @@ class CollectedReply(Struct, frozen=True):
     calls: tuple[ToolCallFinished, ...]
     finished: ReplyFinished
     ending: Ending
+    phases: Phases = Phases()
 
     def text(self, channels: Collection[Channel]) -> str:
         """The runs of these channels, in the order they came."""
@@ -97,4 +128,5 @@ class ReplyCollector:
         finished = self._progress.finished
         if finished is None:
             raise EngineFaultError("the reply broke off without an end")
-        return CollectedReply(tuple(self._runs), tuple(self._calls), finished, self._progress.ending)
+        progress = self._progress
+        return CollectedReply(tuple(self._runs), tuple(self._calls), finished, progress.ending, progress.phases)

@@ -48,7 +48,8 @@ class StreamWriter(Protocol):
     def begin(self) -> bytes: ...
 
     def feed(self, events: Sequence[ReplyEvent]) -> bytes:
-        """The frames of one batch. ``ReplyFinished`` yields the terminal frames."""
+        """The frames of one batch. ``ReplyFinished`` yields the terminal frames. Raises SuperfluidError for what this
+        dialect cannot tell of; ``fail`` is then given it."""
         ...
 
     def fail(self, error: SuperfluidError) -> bytes:
@@ -65,8 +66,14 @@ class Exchange(Protocol):
         ...
 
     @property
+    def route(self) -> str:
+        """Method and path, as the access log names them."""
+        ...
+
+    @property
     def requests(self) -> tuple[GenerationRequest, ...]:
-        """One per reply wanted; exactly one when streaming."""
+        """One per reply wanted; exactly one when streaming. None at all if the caller only wants the model loaded:
+        ``answer`` then says that it is."""
         ...
 
     @property
@@ -84,16 +91,13 @@ class Exchange(Protocol):
         """``progress`` has taken each batch before the writer is fed it."""
         ...
 
-    def answer(self, opening: Opening, replies: Sequence[CollectedReply]) -> Answer: ...
+    def answer(self, opening: Opening, replies: Sequence[CollectedReply]) -> Answer:
+        """Raises SuperfluidError for replies that this dialect cannot tell of."""
+        ...
 
 
 class Dialect(Protocol):
     """The language of one route."""
-
-    @property
-    def route(self) -> str:
-        """Method and path, as the access log names them."""
-        ...
 
     def parse(self, body: bytes) -> Exchange:
         """Raises CallerError, and nothing else, whatever ``body`` holds. Thread-safe."""

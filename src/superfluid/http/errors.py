@@ -104,6 +104,11 @@ def ollama_error_body(error: errors.SuperfluidError) -> bytes:
     return msgspec.json.encode({"error": error.message})
 
 
+def path_error_body(path: str, error: errors.SuperfluidError) -> bytes:
+    """In the language of whoever asks for ``path``, where no dialect has been reached."""
+    return ollama_error_body(error) if path.startswith("/api/") else openai_error_body(error)
+
+
 def openai_error_frame(error: errors.SuperfluidError) -> bytes:
     """What ends an event stream that had begun: one frame with the error, then the end mark."""
     row = error_row(error)

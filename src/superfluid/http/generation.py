@@ -71,12 +71,22 @@ class GenerationEndpoint:
         return RequestedQos(QosClass.COMPLETION, is_batch_invariant=False)
 
     async def _serve(self, exchange: Exchange, qos: RequestedQos, model: ServedModel, send: Send) -> None:
+        if not exchange.requests:
+            await self._confirm(exchange, model, send)
+            return
         meter = GenerationMeter(self._context.clock.monotonic())
         requests = tuple(qos.of(request) for request in exchange.requests)
         if exchange.is_stream:
             await self._stream(exchange, requests[0], model, send, meter)
         else:
             await self._answer(exchange, requests, model, send, meter)
+
+    async def _confirm(self, exchange: Exchange, model: ServedModel, send: Send) -> None:
+        """Nothing is to be generated. Raises ModelLoadingError until the model is loaded."""
+        _ = model.facts
+        opening = Opening(0, model.model_id, int(self._context.clock.unix()), 0)
+        answer = exchange.answer(opening, ())
+        await send_response(send, 200, answer.body, headers=answer.headers)
 
     async def _answer(
         self,
@@ -96,8 +106,8 @@ class GenerationEndpoint:
             for reply in replies:
                 reply.cancel()
         opening = self._opening(exchange, replies[0], model)
-        self._record(self._route(exchange), opening, meter)
         answer = exchange.answer(opening, collected)
+        self._record(_route(exchange), opening, meter)
         await send_response(send, 200, answer.body, headers=answer.headers)
 
     async def _collect_all(self, replies: list[Reply], meter: GenerationMeter) -> list[CollectedReply]:
@@ -113,9 +123,10 @@ class GenerationEndpoint:
     async def _collect(self, reply: Reply, progress: ReplyProgress, span: DeliverySpan) -> CollectedReply:
         collector = ReplyCollector(progress)
         async for events in reply:
-            progress.note(events)
+            now = self._context.clock.monotonic()
+            progress.note(events, now)
             collector.feed(events)
-            span.stamp(self._context.clock.monotonic(), progress.tokens)
+            span.stamp(now, progress.tokens)
         return collector.finish()
 
     async def _stream(
@@ -134,45 +145,41 @@ class GenerationEndpoint:
             async with ResponseStream(send, exchange.framing, self._context.keepalive_seconds) as stream:
                 await stream.begin(writer.begin())
                 try:
-                    last_frames = await self._deliver(reply, stream, writer, progress, span)
+                    last_frames, is_whole = await self._deliver(reply, stream, writer, progress, span)
                 except asyncio.CancelledError:
                     reply.cancel()
                     await stream.abandon(writer.fail(ShuttingDownError("the server is shutting down")))
                     raise
-                if progress.finished is not None:
-                    self._record(self._route(exchange, is_stream=True), opening, meter)
+                if is_whole:
+                    self._record(_route(exchange, is_stream=True), opening, meter)
                 await stream.finish(last_frames)
         finally:
             reply.cancel()
 
     async def _deliver(
         self, reply: Reply, stream: ResponseStream, writer: StreamWriter, progress: ReplyProgress, span: DeliverySpan
-    ) -> bytes:
-        """Streams the reply up to its last batch, whose frames it returns: they go out behind the access log's line."""
+    ) -> tuple[bytes, bool]:
+        """Streams the reply up to its last batch, whose frames it returns, and whether the reply is whole: they go out
+        behind the access log's line."""
         now = self._context.clock.monotonic
         try:
             async for events in reply:
-                progress.note(events)
+                progress.note(events, now())
                 frames = writer.feed(events)
                 if progress.finished is not None:
                     span.stamp(now(), progress.tokens)
-                    return frames
+                    return frames, True
                 if frames:
                     await stream.write(frames)
                     span.stamp(now(), progress.tokens)
-            return writer.fail(EngineFaultError("the reply broke off without an end"))
+            return writer.fail(EngineFaultError("the reply broke off without an end")), False
         except SuperfluidError as error:
-            return writer.fail(error)
+            return writer.fail(error), False
         except Exception:
             # Supervision point: a begun stream still ends with an error that its client can read.
             logger.exception("a stream failed")
-            return writer.fail(InternalFaultError("superfluid failed to finish this answer; its log has the details"))
-
-    def _route(self, exchange: Exchange, *, is_stream: bool = False) -> str:
-        """As the access log names it."""
-        if exchange.is_infill:
-            return f"{self._dialect.route} (fim)"
-        return f"{self._dialect.route} (stream)" if is_stream else self._dialect.route
+            fault = InternalFaultError("superfluid failed to finish this answer; its log has the details")
+            return writer.fail(fault), False
 
     def _record(self, route: str, opening: Opening, meter: GenerationMeter) -> None:
         self._context.record_generation(
@@ -188,6 +195,13 @@ class GenerationEndpoint:
         served_by = model.infill_id if exchange.is_infill else None
         created = int(self._context.clock.unix())
         return Opening(reply.reply_id, model.model_id, created, reply.prompt_tokens, served_by)
+
+
+def _route(exchange: Exchange, *, is_stream: bool = False) -> str:
+    """As the access log names it."""
+    if exchange.is_infill:
+        return f"{exchange.route} (fim)"
+    return f"{exchange.route} (stream)" if is_stream else exchange.route
 
 
 def _caller(scope: Scope) -> bytes:

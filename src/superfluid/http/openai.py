@@ -33,8 +33,6 @@ _REASONING = frozenset({Channel.REASONING})
 class ChatDialect:
     """``Dialect`` of chat completions."""
 
-    route = "POST /v1/chat/completions"
-
     def parse(self, body: bytes) -> "ChatExchange":
         """Raises CallerError."""
         fields = decode_body(_body_decoder, body)
@@ -66,6 +64,10 @@ class ChatExchange(Struct, frozen=True, kw_only=True):
     @property
     def is_infill(self) -> bool:
         return False
+
+    @property
+    def route(self) -> str:
+        return "POST /v1/chat/completions"
 
     @property
     def framing(self) -> Framing:

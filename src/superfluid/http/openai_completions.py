@@ -33,8 +33,6 @@ _EVERYTHING = frozenset(Channel)
 class CompletionsDialect:
     """``Dialect`` of text completions. The prompt reaches the model with no chat frame; the reply is all it writes."""
 
-    route = "POST /v1/completions"
-
     def parse(self, body: bytes) -> "CompletionExchange":
         """Raises CallerError."""
         fields = decode_body(_body_decoder, body)
@@ -72,6 +70,10 @@ class CompletionExchange(Struct, frozen=True, kw_only=True):
     is_infill: bool = False
     echo: str = ""
     has_running_usage: bool = False
+
+    @property
+    def route(self) -> str:
+        return "POST /v1/completions"
 
     @property
     def framing(self) -> Framing:

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from superfluid.clock import Clock
 from superfluid.domain.statistics import KeyStatistics, ModelStatistics
 from superfluid.errors import MethodNotAllowedError, ModelLoadingError, RouteNotFoundError, RouteRetiredError
-from superfluid.http.errors import RETRY_AFTER_SECONDS, openai_error_body
+from superfluid.http.errors import RETRY_AFTER_SECONDS, path_error_body
 from superfluid.http.foreign_routes import route_hint
 from superfluid.http.key_metrics import key_rows
 from superfluid.http.responses import TEXT, Header, send_error, send_response
@@ -48,7 +48,7 @@ class MethodTable:
         hint = route_hint(scope["path"], ())
         problem = f"{scope['path']} answers {allowed}, not {scope['method']}"
         error = MethodNotAllowedError(problem if hint is None else f"{problem}; {hint}")
-        await send_error(send, error, openai_error_body(error), [(b"allow", allowed.encode())])
+        await send_error(send, error, path_error_body(scope["path"], error), [(b"allow", allowed.encode())])
 
 
 class UnknownRoute:

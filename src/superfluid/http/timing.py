@@ -42,7 +42,7 @@ class GenerationMeter:
         self.replies: list[tuple[ReplyProgress, DeliverySpan]] = []
 
     def add_reply(self) -> tuple[ReplyProgress, DeliverySpan]:
-        pair = (ReplyProgress(), DeliverySpan())
+        pair = (ReplyProgress(self._started), DeliverySpan())
         self.replies.append(pair)
         return pair
 
