@@ -25,7 +25,7 @@ def answers(*given: Answer) -> Callable[[], Answer]:
 
 
 def app(*polls: Callable[[], Answer]) -> TopApp:
-    return TopApp(Fleet([f"node{index}:1" for index in range(len(polls))]), polls, interval_seconds=0.01)
+    return TopApp(Fleet([f"node{index}:1" for index in range(len(polls))]), polls, interval_seconds=0.1)
 
 
 def busy() -> TopApp:
