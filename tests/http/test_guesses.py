@@ -124,7 +124,9 @@ def test_server_that_guesses_gives_the_sampled_text_of_one_that_does_not(
 def test_reply_with_guesses_goes_on_when_its_worker_is_killed(tmp_path: Path, way: str) -> None:
     script = tmp_path / "slow.json"
     script.write_text(json.dumps({"replies": [{"text": _SAID}], "step_seconds": 0.02}))
-    strategy = way if way == "prompt-lookup" else f"{way}:{script}"
+    draft = tmp_path / "draft.json"
+    draft.write_text(json.dumps({"replies": [{"text": _SAID}], "step_seconds": 0.002}))
+    strategy = way if way == "prompt-lookup" else f"{way}:{draft}"
     options = ("--runtime", "fake", "--speculate", strategy, *_SPECULATION[2:])
     with HttpDaemon(tmp_path, str(script), *options) as daemon:
         first = daemon.worker_pid()
