@@ -280,7 +280,10 @@ async def test_sweep_keeps_what_a_block_names_without_showing_it(core: SessionCo
     assert await core.sessions.gc_media() == (1, 0)
 
 
-async def test_sweep_spares_an_image_that_is_being_appended(core: SessionCore, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_shown", [True, False])
+async def test_sweep_spares_an_image_that_is_being_appended(
+    core: SessionCore, monkeypatch: pytest.MonkeyPatch, is_shown: bool
+) -> None:
     """The scan has passed the session when its record becomes durable."""
     session = await new_session(core)
     blob = await core.sessions.put_media(IMAGE)
@@ -296,7 +299,10 @@ async def test_sweep_spares_an_image_that_is_being_appended(core: SessionCore, m
     monkeypatch.setattr(core.store, "live_extents", slow_extents)
     sweep = asyncio.create_task(core.sessions.gc_media())
     await asyncio.to_thread(scanned.wait, 10)
-    await core.sessions.append_image(session, USER, blob, "", "")
+    if is_shown:
+        await core.sessions.append_image(session, USER, blob, "", "")
+    else:
+        await core.sessions.append_block(session, USER, BlockKind.IMAGE, f'{{"blob":"{blob}"}}')
     go_on.set()
     assert await sweep == (1, 0)
 

@@ -5,9 +5,10 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import nullcontext
 
 from superfluid.chat.interface import Tokenizer, TurnCodec
-from superfluid.domain.events import Body, Drop, Event, GenParams, PurgeMode, RebaseEdit
+from superfluid.domain.events import BlockKind, Body, Drop, Event, GenParams, PurgeMode, RebaseEdit
 from superfluid.domain.request import InfillPrompt
 from superfluid.domain.state import SessionState, ToolCallEntry
 from superfluid.errors import ContextLengthExceededError, SessionRefusedError, UnsupportedInputError
@@ -96,7 +97,8 @@ class Sessions:
         return await self._commands.append_system(session, text, tuple(tools))
 
     async def append_block(self, session: int, role: int, kind: int, payload: str) -> Event:
-        return await self._commands.append_block(session, role, kind, payload)
+        async with self.media.naming(payload) if kind == BlockKind.IMAGE else nullcontext():
+            return await self._commands.append_block(session, role, kind, payload)
 
     async def append_image(self, session: int, role: int, blob: str, pre_text: str, post_text: str) -> Event:
         return await self.media.append_image(session, role, blob, pre_text, post_text)

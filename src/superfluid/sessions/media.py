@@ -7,7 +7,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final, TypeVar
 
@@ -80,6 +80,14 @@ class SessionMedia:
                 media, layout = await self._sized(blob)
                 block = await self._block(opened.state, role, media, layout, (blob, pre_text, post_text))
                 return await self._writer.commit(opened, block)
+
+    @asynccontextmanager
+    async def naming(self, payload: str) -> AsyncIterator[None]:
+        """Around the commit of an image block with this payload, which shows nothing: what it names stays."""
+        async with AsyncExitStack() as stack:
+            for blob in named_blobs(payload):
+                await stack.enter_async_context(self._hold(blob))
+            yield
 
     async def collect(self, among: Collection[str] | None = None) -> Swept:
         """Deletes the blobs that no live session shows, archived ones included; with ``among``, only those of these.
