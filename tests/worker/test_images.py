@@ -16,6 +16,7 @@ from superfluid.engine.fake import FakeEngine
 from superfluid.engine.fake_script import FakeScript
 from superfluid.engine.interface import Engine
 from superfluid.engine.llama import LlamaEngine, LlamaOptions
+from superfluid.worker.leftovers import SETTLE_SECONDS
 from superfluid.worker.protocol import SizeImage
 
 IMAGE_TOKENS = 24
@@ -97,6 +98,19 @@ def test_image_saved_to_host_memory_comes_back(open_loop: Callable[..., SteppedL
     cold, _ = run(loop, 1, [long_before, RED, BEHIND])
     run(loop, 2, [words(9, 200)])
     assert loop.records[-1].host_cache_entries == 1
+    warm, kept = run(loop, 3, [long_before, RED, BEHIND])
+    assert kept > len(long_before) + IMAGE_TOKENS
+    assert warm == cold
+
+
+def test_image_copied_to_host_memory_in_an_idle_moment_comes_back(open_loop: Callable[..., SteppedLoop]) -> None:
+    loop = open_loop(lanes=1, host_cache_bytes=1 << 24)
+    long_before = words(5, 350)
+    cold, _ = run(loop, 1, [long_before, RED, BEHIND])
+    loop.clock.now += SETTLE_SECONDS
+    assert loop.loop.park_one()
+    run(loop, 2, [words(9, 400)])
+    assert (loop.records[-1].host_saves_total, loop.records[-1].host_cache_entries) == (1, 1), "the copy, and no other"
     warm, kept = run(loop, 3, [long_before, RED, BEHIND])
     assert kept > len(long_before) + IMAGE_TOKENS
     assert warm == cold
