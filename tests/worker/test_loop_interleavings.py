@@ -24,6 +24,7 @@ from tests.fixtures.tick_loop import (
 from superfluid.domain.job import Job, ParkKind
 from superfluid.domain.reply import Finish
 from superfluid.domain.request import QosClass, SamplingParams
+from superfluid.engine.fake_script import FakeScript
 from superfluid.kvfiles.format import KvKey
 from superfluid.kvfiles.names import KvName, parse_name
 from superfluid.scheduling.pressure import PressureLevel
@@ -33,7 +34,7 @@ from superfluid.worker.settings import KvFileSettings
 # More seeds find more: a hundred take fifteen seconds.
 SEEDS = range(20)
 STEPS = 260
-LANES = 3
+LANES = 4
 SESSIONS = 5
 MOST_TICKS = 20_000
 # Room for a few files.
@@ -56,6 +57,8 @@ class Everything:
 
     def __init__(self, directory: Path, seed: int) -> None:
         self._directory = directory
+        # One half with an engine that is exact, the other with one whose decode steps read prompts along.
+        self._script = FakeScript(flash_attention=seed % 2 == 1)
         self._draw = random.Random(seed)
         self._streams = {session: words(session, 300) for session in range(1, SESSIONS + 1)}
         self._next_session = SESSIONS + 1
@@ -72,7 +75,7 @@ class Everything:
             self._submit, self._submit, self._submit, self._tick, self._tick, self._tick, self._tick, self._some_ticks,
             self._some_ticks, self._settle, self._settle, self._write, self._write, self._deliver, self._deliver,
             self._cancel, self._forget, self._pin, self._lose_a_file, self._press, self._slow_down, self._restart,
-            self._rest, self._rest, self._load, self._unload,
+            self._rest, self._rest, self._load, self._unload, self._crowd,
         ]  # fmt: skip
         for _ in range(STEPS):
             self._draw.choice(steps)()
@@ -96,6 +99,12 @@ class Everything:
             adapter=self._draw.choice([0, 0, *self._adapters]),
         )
         self._running.append(Running(job, self._loop.submit(job)))
+
+    def _crowd(self) -> None:
+        """Some read their prompts while others, on the lanes around them, reply."""
+        for _ in range(2 * LANES):
+            self._submit()
+            self._tick()
 
     def _tick(self) -> None:
         self._loop.tick()
@@ -217,7 +226,7 @@ class Everything:
             return made[-1]
 
         clock = SteppedClock()
-        engine = CostlyEngine(None, lanes=LANES, clock=clock, window_tokens=1000)
+        engine = CostlyEngine(self._script, lanes=LANES, clock=clock, window_tokens=1000)
         self._loop = SteppedLoop(
             None, settings, engine, clock=clock, kv_files=make, read_pressure=lambda: self._pressure
         )

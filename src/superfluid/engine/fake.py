@@ -91,7 +91,7 @@ class FakeEngine:
             kv_bytes=lanes * self._window * BYTES_PER_TOKEN,
             weights_bytes=0,
             parameters=0,
-            flash_attention=False,
+            flash_attention=self._script.flash_attention,
             can_truncate=self._script.can_truncate,
             threads=self._threads,
             engine="fake",

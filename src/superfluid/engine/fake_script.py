@@ -41,7 +41,8 @@ class FakeScript(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     that is set, else endless. A step takes ``step_seconds`` and ``token_seconds`` a token. Steps count from 1, each
     call of ``step`` is one: ``fault_steps`` raise EngineFaultError, ``crash_step`` and ``crash_token`` abort the
     process. With ``crash_marker`` it aborts only if that file does not exist yet, and creates it first: one crash, then
-    a sound life. An image takes ``image_tokens`` places (at least 2, for it comes in two halves); 0 sees none.
+    a sound life. An image takes ``image_tokens`` places (at least 2, for it comes in two halves); 0 sees none. With
+    ``flash_attention`` it says that it is not exact.
     """
 
     replies: tuple[ScriptedReply, ...] = ()
@@ -58,6 +59,7 @@ class FakeScript(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     trained_window_tokens: int = 8192
     image_tokens: int = 0
     sampling_defaults: SamplingOverrides = SamplingOverrides()
+    flash_attention: bool = False
 
 
 def load_script(path: Path) -> FakeScript:

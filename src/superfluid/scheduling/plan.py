@@ -71,7 +71,7 @@ class Chunk:
 @dataclass(frozen=True, slots=True)
 class DecodeLane:
     """Evaluate the job's next token on ``lane``. If that is the newest one, draw another; if not, the lane is catching
-    up with a reply from before, and nothing is drawn.
+    up with a reply from before, or its prompt is being read, and nothing is drawn.
 
     Behind the newest one also the tokens of ``draft``, or up to ``draft_limit`` that a draft model guesses; as long as
     what is drawn is what was guessed, more is drawn. What was guessed wrong leaves the lane again.
@@ -97,8 +97,9 @@ class StepPlan:
     """One tick, in the order it is carried out: saves, drops, placements, then decode rows and the chunk.
 
     The scheduler plans either decode rows or a chunk, in turn while there are both, so that drawn tokens leave before
-    the chunk begins and a cancellation need not wait for both. ``chunk_budget_tokens`` bounded the chunk. With
-    ``pause_seconds`` there are jobs, but none may run before that time is over or something new comes in.
+    the chunk begins and a cancellation need not wait for both. ``fillers`` are further rows of the decode step: of
+    lanes between the decoding ones, each with the next token of its prompt. ``chunk_budget_tokens`` bounded the chunk.
+    With ``pause_seconds`` there are jobs, but none may run before that time is over or something new comes in.
     """
 
     saves: tuple[SaveLane, ...] = ()
@@ -111,6 +112,12 @@ class StepPlan:
     pause_seconds: float = 0.0
     eviction_look: EvictionLook | None = field(default=None, compare=False)
     """What was there before an eviction was decided on, if one was."""
+    fillers: tuple[DecodeLane, ...] = ()
+
+    @property
+    def rows(self) -> tuple[DecodeLane, ...]:
+        """Of the decode step, in the order of their lanes."""
+        return tuple(sorted((*self.decodes, *self.fillers), key=lambda row: row.lane)) if self.fillers else self.decodes
 
     @property
     def is_empty(self) -> bool:
@@ -141,10 +148,10 @@ class StepOutcome:
     start from nothing), a save may fail (``lost_entries``), a job may fault (``faulted``: its lane is empty).
 
     ``drawn`` has a job's tokens in their order: one, or with drafts several, none of them behind the end of the turn.
-    A job of ``decodes`` that is neither in ``drawn`` nor in ``replayed`` did not advance. ``replayed`` are those whose
-    token was evaluated and none drawn. ``is_chunk_cut`` says that the chunk was ended early, ``is_decode_cut`` that the
-    decode step was: nobody advanced. The durations are the engine's, for the rates that size the next chunk and weigh a
-    transfer against a prefill.
+    A job of ``decodes`` or ``fillers`` that is neither in ``drawn`` nor in ``replayed`` did not advance. ``replayed``
+    are those whose token was evaluated and none drawn. ``is_chunk_cut`` says that the chunk was ended early,
+    ``is_decode_cut`` that the decode step was: nobody advanced. The durations are the engine's, for the rates that size
+    the next chunk and weigh a transfer against a prefill.
     """
 
     drawn: tuple[Drawn, ...] = ()

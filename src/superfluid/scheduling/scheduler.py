@@ -95,9 +95,6 @@ class Scheduler:
             self._lanes, self._index, chooser, self._rates, self._pressure, self._counters, self.pins.changed
         )
         self._index.is_resident = self.copies.is_resident
-        self._work = WorkChooser(
-            self._lanes, self._rates, settings.rules, self._counters, can_cut_chunks=settings.can_truncate
-        )
         self._speculation = Speculation(
             settings.speculation,
             self._lanes,
@@ -105,6 +102,16 @@ class Scheduler:
             can_truncate=settings.can_truncate,
             window_tokens=settings.window_tokens,
             budget_tokens=settings.rules.decode_budget_tokens,
+        )
+        # An exact engine is exact only if a prompt is read in chunks. What guesses cost is told from plain steps, which
+        # must not have rows now and then that are not the replies'.
+        self._work = WorkChooser(
+            self._lanes,
+            self._rates,
+            settings.rules,
+            self._counters,
+            can_cut_chunks=settings.can_truncate,
+            fills_gaps=settings.can_truncate and not settings.replays_replies and not self._speculation.is_on,
         )
         self._running: dict[int, Lane] = {}
         self._tick = 0
@@ -221,6 +228,7 @@ class Scheduler:
             moves.preemptions,
             work.pause_seconds,
             self._pressure.look,
+            work.fillers,
         )
 
     def complete(self, plan: StepPlan, outcome: StepOutcome) -> StepResult:
@@ -230,11 +238,13 @@ class Scheduler:
         admitted = tuple([self._admitted(placement.job_id) for placement in plan.placements])
         self._complete_chunk(plan, outcome)
         for job_id in outcome.replayed:
-            self._running[job_id].length += 1
+            lane = self._running[job_id]
+            self._counters.prefill_tokens_total += lane.is_prefilling
+            lane.length += 1
         self._counters.decode_tokens_total += len(outcome.drawn)
         if plan.decodes and not outcome.faulted and not outcome.is_decode_cut:
             if outcome.decode_seconds > 0.0 and not outcome.drafted:
-                self._rates.observe_decode(len(plan.decodes), outcome.decode_seconds)
+                self._rates.observe_decode(len(plan.rows), outcome.decode_seconds)
             self._speculation.completed(plan, outcome)
         self._counters.ticks_total += not plan.is_empty
         retired, first = self._take_drawn(plan, outcome)

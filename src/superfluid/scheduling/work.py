@@ -6,6 +6,7 @@ from math import ceil
 from typing import Final
 
 from superfluid.domain.scheduling import SchedulingRules
+from superfluid.scheduling.fillers import fillers
 from superfluid.scheduling.plan import Chunk, DecodeLane
 from superfluid.scheduling.rates import MIN_CHUNK_TOKENS, Rates
 from superfluid.scheduling.sequence import Lane, Sequence
@@ -22,19 +23,22 @@ MIN_PAUSE_SECONDS: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """``decodes`` or ``chunk``, or a pause, or nothing. The budget is what bounded the chunk, or would have."""
+    """``decodes`` with ``fillers``, or ``chunk``, or a pause, or nothing. The budget is what bounded the chunk, or
+    would have."""
 
     decodes: tuple[DecodeLane, ...] = ()
     chunk: Chunk | None = None
     chunk_budget_tokens: int = 0
     pause_seconds: float = 0.0
+    fillers: tuple[DecodeLane, ...] = ()
 
 
 @dataclass(slots=True)
 class WorkChooser:
     """Reads the lanes; owns whose turn it is. ``background_divisor`` may be set at any time.
 
-    ``can_cut_chunks``: a chunk in flight can be ended early.
+    ``can_cut_chunks``: a chunk in flight can be ended early. ``fills_gaps``: tokens of prompts may be read in decode
+    steps, one by one.
     """
 
     lanes: list[Lane]
@@ -43,6 +47,7 @@ class WorkChooser:
     counters: SchedulerCounters
     can_cut_chunks: bool
     background_divisor: int = 1
+    fills_gaps: bool = False
     _is_chunk_due: bool = field(default=True, init=False)
     _room_tokens: int = field(default=0, init=False)
     """What a chunk that was cut short has left of its turn; 0 is all of it."""
@@ -63,7 +68,8 @@ class WorkChooser:
         step = self._next_step(decoding)
         if step:
             self._is_chunk_due = not self._steps_left
-            return Work(step, chunk_budget_tokens=budget)
+            riders = fillers(self.lanes, step, self.rules.decode_budget_tokens) if self.fills_gaps else ()
+            return Work(step, chunk_budget_tokens=budget, fillers=riders)
         if prefilling:
             return Work(chunk=self._chunk(prefilling, budget, now), chunk_budget_tokens=budget)
         return Work(chunk_budget_tokens=budget, pause_seconds=self._pause(decoding) if decoding else 0.0)

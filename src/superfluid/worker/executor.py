@@ -125,7 +125,7 @@ class Executor:
         if plan.saves or plan.drops or plan.placements:
             self._transfer(plan, execution)
         if plan.decodes:
-            self._decode(plan.decodes, execution)
+            self._decode(plan, execution)
         if plan.chunk is not None and plan.chunk.lane not in execution.cold_lanes:
             self._prefill(plan.chunk, execution)
         for lane in execution.spoiled_lanes:
@@ -207,11 +207,11 @@ class Executor:
             self._engine.clear(place.lane)
             return False
 
-    def _decode(self, decodes: tuple[DecodeLane, ...], execution: Execution) -> None:
-        guessed = self._guess(decodes, execution)
+    def _decode(self, plan: StepPlan, execution: Execution) -> None:
+        guessed = self._guess(plan.decodes, execution)
         rows: list[Row] = []
         sequences: list[Sequence] = []
-        for work, sequence in [(work, self._scheduler.sequence(work.job_id)) for work in decodes]:
+        for work, sequence in [(work, self._scheduler.sequence(work.job_id)) for work in plan.rows]:
             lane = work.lane
             if lane in execution.cold_lanes:
                 continue
@@ -227,7 +227,8 @@ class Executor:
             return
         begun = self._clock.monotonic()
         self._engine.use_adapter(sequences[0].job.adapter)
-        with self._interruption.during_decode(frozenset([sequence.job_id for sequence in sequences])):
+        decoding = frozenset([work.job_id for work in plan.decodes if work.lane not in execution.cold_lanes])
+        with self._interruption.during_decode(decoding, len(rows) - len(decoding)):
             result = self._step(rows, sequences, execution)
         evaluated = self._clock.monotonic()
         execution.decode_seconds = evaluated - begun

@@ -22,10 +22,10 @@ may be lost, as the engine keeps whole micro-batches only."""
 
 
 class InFlight(NamedTuple):
-    """A step that the engine is at: when it began, and how many jobs get a token in it; 0 for a prompt chunk."""
+    """A step that the engine is at: when it began, and how many rows it has; 0 for a prompt chunk."""
 
     begun: float
-    decoding: int
+    rows: int
 
 
 class Interruption:
@@ -78,10 +78,11 @@ class Interruption:
                 self._engine.resume()
 
     @contextmanager
-    def during_decode(self, job_ids: frozenset[int]) -> Iterator[None]:
-        """Around a step that gives these jobs a token: it ends without one when all of them have been cancelled."""
+    def during_decode(self, job_ids: frozenset[int], fillers: int = 0) -> Iterator[None]:
+        """Around a step that gives these jobs a token, and has so many rows more: it ends without one when all of them
+        have been cancelled."""
         with self._lock:
-            self._in_flight = InFlight(self._clock.monotonic(), len(job_ids))
+            self._in_flight = InFlight(self._clock.monotonic(), len(job_ids) + fillers)
             self._decoding = job_ids if self._can_cut else frozenset()
             if self._is_for_nobody():
                 self._engine.abort()

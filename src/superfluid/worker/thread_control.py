@@ -60,7 +60,7 @@ class ThreadControl:
             self._policy.computed(seconds)
             self._policy.interrupted(now)
         elif plan.decodes and not (execution.drafted or execution.is_decode_cut or execution.chunk_seconds):
-            self._policy.stepped(len(plan.decodes), execution.decode_seconds, now)
+            self._policy.stepped(len(plan.rows), execution.decode_seconds, now)
         else:
             self._policy.computed(seconds)
         reading = None
@@ -96,7 +96,7 @@ class ThreadControl:
             self._seen, self._seen_at, self._waited_seconds = step, now, 0.0
             return True
         self._waited_seconds += waited
-        patience = self._policy.patience_seconds(step.decoding)
+        patience = self._policy.patience_seconds(step.rows)
         is_crowded = self._waited_seconds >= STARK_SHARE * (now - self._seen_at)
         if is_crowded and patience is not None and now - step.begun > patience:
             self._interruption.end(step)

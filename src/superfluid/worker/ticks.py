@@ -210,7 +210,7 @@ def _jobs_of(plan: StepPlan) -> list[int]:
     """The jobs that the plan evaluates something for."""
     if plan.chunk is not None:
         return [plan.chunk.job_id]
-    return [decode.job_id for decode in plan.decodes]
+    return [row.job_id for row in plan.rows]
 
 
 def tick_started(plan: StepPlan) -> TickStarted:
