@@ -7,6 +7,7 @@ from superfluid.http.foreign_routes import _BEGINNINGS, _EXACT, route_hint
 ROUTES = [
     "/", "/health", "/metrics", "/props", "/slots", "/slots/{slot}/save", "/v1/models", "/v1/models/{model:path}",
     "/v1/lora", "/v1/tokenize", "/v1/chat/completions", "/v1/completions",
+    "/v1/messages",
 ]  # fmt: skip
 
 
@@ -22,7 +23,8 @@ ROUTES = [
         ("/v1/embeddings", "text only"),
         ("/v1/audio/transcriptions", "text only"),
         ("/v1/responses/resp_1/cancel", "Responses API is not there yet"),
-        ("/v1/messages/count_tokens", "counts the tokens of a text"),
+        ("/messages", "POST /v1/messages"),
+        ("/v1/messages/batches", "no files and batches"),
         ("/api/embed", "text only"),
         ("/api/copy", "Ollama is not there yet"),
         ("/infill", "with a suffix"),

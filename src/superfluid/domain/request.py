@@ -112,12 +112,20 @@ PlainPrompt = ChatPrompt | TextPrompt | TokenPrompt
 Prompt = PlainPrompt | InfillPrompt
 
 
+class MessagePin(Struct, frozen=True):
+    """A chat prompt is to stay cached through the end of its message number ``message``, for ``ttl_ms``."""
+
+    message: int
+    ttl_ms: int
+
+
 class GenerationRequest(Struct, frozen=True, kw_only=True):
     """One generation. ``max_tokens`` ``None`` means the server's default, else what the window leaves.
 
     ``logprobs`` ``None`` is off; 0 to 20 asks for the chosen token and that many alternatives.
     ``parse_tools`` false hands out a call that turns up as text (``tool_choice: none``). ``is_batch_invariant`` asks to
     run alone, so that no neighbour can change a bit of the result. ``adapter`` is the number of a LoRA adapter, 0 none.
+    ``pins`` say up to where a chat prompt is to stay cached.
     """
 
     prompt: Prompt
@@ -130,3 +138,4 @@ class GenerationRequest(Struct, frozen=True, kw_only=True):
     parse_tools: bool = True
     is_batch_invariant: bool = False
     adapter: int = 0
+    pins: tuple[MessagePin, ...] = ()

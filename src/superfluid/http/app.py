@@ -17,6 +17,8 @@ from superfluid.config import HttpConfig
 from superfluid.domain.statistics import ModelStatistics
 from superfluid.errors import InternalFaultError, ShuttingDownError, SuperfluidError
 from superfluid.http.admission import Admission
+from superfluid.http.anthropic import MessagesDialect
+from superfluid.http.anthropic_count import CountTokensPage
 from superfluid.http.dialect import Dialect
 from superfluid.http.errors import path_error_body
 from superfluid.http.generation import GenerationContext, GenerationEndpoint, RecordGeneration
@@ -37,6 +39,7 @@ logger = logging.getLogger("superfluid_daemon")
 GENERATING_ROUTES: Mapping[str, Dialect] = {
     "/v1/chat/completions": ChatDialect(),
     "/v1/completions": CompletionsDialect(),
+    "/v1/messages": MessagesDialect(),
 }
 
 
@@ -93,6 +96,7 @@ def _router(pages: Pages, context: GenerationContext, adapters: AdapterDirectory
         "/slots/{slot}/restore": {"POST": pages.retired_slots},
         "/v1/models": {"GET": with_checked_headers(pages.list_models, context.qos)},
         "/v1/models/{model:path}": {"GET": with_checked_headers(pages.show_model, context.qos)},
+        "/v1/messages/count_tokens": {"POST": with_checked_headers(CountTokensPage(context), context.qos)},
         "/v1/tokenize": {"POST": TokenizePage(context.models)},
         **{path: {"POST": GenerationEndpoint(dialect, context)} for path, dialect in GENERATING_ROUTES.items()},
     }

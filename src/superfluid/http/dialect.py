@@ -9,6 +9,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from superfluid.domain.job import PrefixPin
 from superfluid.domain.reply import ReplyEvent
 from superfluid.domain.request import GenerationRequest
 from superfluid.errors import SuperfluidError
@@ -18,7 +19,8 @@ from superfluid.http.collect import CollectedReply, ReplyProgress
 class Opening(Struct, frozen=True):
     """A generation that started at ``created_unix``, as its answer will name it. ``reply_id`` is the first reply's.
 
-    ``served_by`` is the model that answers, where that is not the one that was asked.
+    ``served_by`` is the model that answers, where that is not the one that was asked. ``pins`` are the beginnings of
+    the prompt that are to stay cached.
     """
 
     reply_id: int
@@ -26,6 +28,7 @@ class Opening(Struct, frozen=True):
     created_unix: int
     prompt_tokens: int
     served_by: str | None = None
+    pins: tuple[PrefixPin, ...] = ()
 
 
 class Answer(Struct, frozen=True):

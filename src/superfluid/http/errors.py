@@ -77,6 +77,15 @@ ERROR_ROWS: Mapping[type[errors.SuperfluidError], ErrorRow] = {
 }
 
 
+_ANTHROPIC_TYPES: Mapping[int, str] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+}
+
+
 def error_row(error: errors.SuperfluidError) -> ErrorRow:
     """The row of the error's class, or of the nearest class above it."""
     return next(ERROR_ROWS[node] for node in type(error).__mro__ if node in ERROR_ROWS)
@@ -104,9 +113,26 @@ def ollama_error_body(error: errors.SuperfluidError) -> bytes:
     return msgspec.json.encode({"error": error.message})
 
 
+def anthropic_error_body(error: errors.SuperfluidError) -> bytes:
+    """As Anthropic writes it, whole or in a stream."""
+    members = {"type": _anthropic_type(error), "message": error.message}
+    return msgspec.json.encode({"type": "error", "error": members})
+
+
 def path_error_body(path: str, error: errors.SuperfluidError) -> bytes:
     """In the language of whoever asks for ``path``, where no dialect has been reached."""
-    return ollama_error_body(error) if path.startswith("/api/") else openai_error_body(error)
+    if path.startswith("/api/"):
+        return ollama_error_body(error)
+    if path == "/v1/messages" or path.startswith("/v1/messages/"):
+        return anthropic_error_body(error)
+    return openai_error_body(error)
+
+
+def _anthropic_type(error: errors.SuperfluidError) -> str:
+    status = error_row(error).status
+    if status == 503 and error.is_retryable:
+        return "overloaded_error"
+    return _ANTHROPIC_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
 
 
 def openai_error_frame(error: errors.SuperfluidError) -> bytes:

@@ -19,8 +19,10 @@ _EXACT: Mapping[str, str] = {
     **dict.fromkeys(["/models", "/api/v0/models", "/api/v1/models"], "GET /v1/models is the nearest"),
     "/infill": "POST /v1/completions with a suffix fills in the middle",
     "/v1/responses": f"the Responses API is not there yet; {_CHAT}",
-    "/v1/messages": f"the API of Anthropic is not there yet; {_CHAT}",
-    "/v1/messages/count_tokens": "POST /v1/tokenize counts the tokens of a text",
+    **dict.fromkeys(
+        ["/messages", "/v1/complete", "/v1/message"],
+        "POST /v1/messages is the nearest; the base URL of Anthropic's client has no /v1",
+    ),
     "/tokenize": "POST /v1/tokenize is the nearest",
     **dict.fromkeys(
         ["/detokenize", "/v1/detokenize", "/apply-template"],
@@ -44,11 +46,10 @@ _EXACT: Mapping[str, str] = {
 _BEGINNINGS: Iterable[tuple[str, str]] = (
     *((path, _TEXT_ONLY) for path in ("/embed", "/v1/embed", "/api/embed", "/rerank", "/v1/rerank", "/score")),
     *((path, _TEXT_ONLY) for path in ("/pooling", "/classify", "/v1/score", "/v1/audio", "/v1/images", "/v1/moder")),
-    *((path, "there are no files and batches here") for path in ("/v1/files", "/v1/batches")),
+    *((path, "there are no files and batches here") for path in ("/v1/files", "/v1/batches", "/v1/messages/batches")),
     ("/v1/v1/", "a client's base URL has one /v1 too many"),
     ("/web/", "the session API has a port of its own: superfluid serve --web ADDR:PORT"),
     ("/v1/responses/", _EXACT["/v1/responses"]),
-    ("/v1/messages/", _EXACT["/v1/messages"]),
     ("/slots/", "GET /slots tells about all lanes; prefixes are kept without being asked"),
     ("/api/v0/", "an OpenAI client's base URL ends in /v1"),
     ("/api/", f"the API of Ollama is not there yet; {_CHAT}"),

@@ -194,7 +194,7 @@ class GenerationEndpoint:
     def _opening(self, exchange: Exchange, reply: Reply, model: ServedModel) -> Opening:
         served_by = model.infill_id if exchange.is_infill else None
         created = int(self._context.clock.unix())
-        return Opening(reply.reply_id, model.model_id, created, reply.prompt_tokens, served_by)
+        return Opening(reply.reply_id, model.model_id, created, reply.prompt_tokens, served_by, tuple(reply.pins))
 
 
 def _route(exchange: Exchange, *, is_stream: bool = False) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from superfluid.domain.adapter import AdapterFacts, checked_adapter_name
 from superfluid.domain.model import ModelFacts
-from superfluid.domain.request import GenerationRequest, SamplingOverrides
+from superfluid.domain.request import ChatPrompt, GenerationRequest, SamplingOverrides
 from superfluid.errors import AdapterNotFoundError, AdapterRefusedError, InvalidValueError, SuperfluidError
 from superfluid.sessions.interface import Reply, ServedModel
 
@@ -76,6 +76,9 @@ class AdapterModel:
 
     async def tokenize(self, text: str) -> list[int]:
         return await self._base.tokenize(text)
+
+    async def count_tokens(self, prompt: ChatPrompt) -> int:
+        return await self._base.count_tokens(prompt)
 
 
 class Adapters:

@@ -47,6 +47,7 @@ class InfillReply:
     ) -> None:
         self.reply_id = reply_id
         self.prompt_tokens = prompt_tokens
+        self.pins = ()
         self._end_tokens = tokenizer.end_of_generation
         self._assembler = ReplyAssembler(tokenizer, codec.reply_parser(parse_tools=False), stop=stop)
         self._counters = counters

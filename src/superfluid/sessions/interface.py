@@ -7,9 +7,10 @@ from typing import Protocol
 from msgspec import Struct
 
 from superfluid.domain.adapter import AdapterFacts
+from superfluid.domain.job import PrefixPin
 from superfluid.domain.model import ModelFacts
 from superfluid.domain.reply import ReplyEvent
-from superfluid.domain.request import GenerationRequest, SamplingOverrides
+from superfluid.domain.request import ChatPrompt, GenerationRequest, SamplingOverrides
 
 
 class Reply(Protocol):
@@ -27,6 +28,11 @@ class Reply(Protocol):
 
     @property
     def prompt_tokens(self) -> int: ...
+
+    @property
+    def pins(self) -> Sequence[PrefixPin]:
+        """The beginnings of the prompt that are to stay cached, the shortest first."""
+        ...
 
     def __aiter__(self) -> AsyncIterator[list[ReplyEvent]]: ...
 
@@ -82,6 +88,11 @@ class ServedModel(Protocol):
 
     async def tokenize(self, text: str) -> list[int]:
         """Tokens of ``text`` with no chat frame."""
+        ...
+
+    async def count_tokens(self, prompt: ChatPrompt) -> int:
+        """How many tokens the conversation takes, the header of the reply included. What the window would not hold is
+        counted too. Raises what ``start`` raises for a conversation that cannot be rendered."""
         ...
 
 

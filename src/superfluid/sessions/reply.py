@@ -45,6 +45,7 @@ class RunningReply:
     ) -> None:
         self.reply_id = job.job_id
         self.prompt_tokens = job.prompt_tokens
+        self.pins = tuple(job.prefix_pins)
         self._assembler = ReplyAssembler(
             tokenizer,
             codec.reply_parser(parse_tools=parse_tools, opening=opening),

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar, assert_never
 from superfluid.chat.interface import ChatCodec, Rendered, Tokenizer
 from superfluid.config import GenerationConfig
 from superfluid.domain.events import GenParams
-from superfluid.domain.job import Job, ParkKind
+from superfluid.domain.job import Job, ParkKind, PrefixPin
 from superfluid.domain.model import ModelFacts
 from superfluid.domain.request import (
     ChatPrompt,
@@ -38,6 +38,7 @@ from superfluid.sessions.counter import ReplyCounter
 from superfluid.sessions.infill import InfillRequest, InfillService
 from superfluid.sessions.interface import Reply
 from superfluid.sessions.opening import OPENING_TOKENS
+from superfluid.sessions.pinning import prefix_pins
 from superfluid.sessions.reply import RunningReply
 from superfluid.sessions.sampling import merge_overrides, resolve_sampling
 
@@ -135,6 +136,10 @@ class ModelService:
         tokenizer = self._loaded_text().tokenizer
         return await self._in_thread(lambda: tokenizer.encode_text(text))
 
+    async def count_tokens(self, prompt: ChatPrompt) -> int:
+        text = self._loaded_text()
+        return len((await self._in_thread(lambda: text.codec.render(prompt))).tokens)
+
     async def start(self, request: GenerationRequest) -> Reply:
         """See ``sessions.interface.ServedModel``. A call that is cancelled or refused generates nothing."""
         if isinstance(request.prompt, InfillPrompt):
@@ -177,7 +182,8 @@ class ModelService:
             input_tokens = 0
             if isinstance(prompt, ChatPrompt):
                 input_tokens = rendered.message_ends[-1] if prepared is None else len(tokens) - len(prepared.opening)
-            job = self._job(reply_id, tokens, request, sampling, facts, session, input_tokens)
+            pins = prefix_pins(request, rendered, tokens)
+            job = self._job(reply_id, tokens, request, sampling, facts, session, input_tokens, pins)
             self._counter.describe(reply_id, max_tokens=job.max_tokens)
             opening = tokens if prepared is None else prepared.opening
             reply = RunningReply(
@@ -237,6 +243,7 @@ class ModelService:
         facts: ModelFacts,
         session: int,
         input_tokens: int,
+        pins: list[PrefixPin],
     ) -> Job:
         room = facts.window_tokens - len(tokens)
         wanted = request.max_tokens if request.max_tokens is not None else self._generation.max_tokens
@@ -253,6 +260,7 @@ class ModelService:
             session=session,
             park=ParkKind.REQUEST if session else ParkKind.NONE,
             input_tokens=input_tokens,
+            prefix_pins=pins,
             adapter=request.adapter,
         )
 

@@ -1,0 +1,257 @@
+"""Conversations and tools of Anthropic's requests, as the domain's chat prompt. Pure; raises CallerError only."""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from superfluid.domain.request import ChatPrompt, Message, MessagePin, ToolCall
+from superfluid.errors import (
+    InvalidRequestError,
+    InvalidValueError,
+    UnsupportedInputError,
+    UnsupportedParameterError,
+)
+from superfluid.http.anthropic_cache import Breakpoints, refuse_breakpoint
+from superfluid.http.anthropic_types import ContentBlock, InputMessage, MessagesBody, Tool
+from superfluid.http.json_codec import encode
+
+_UNREADABLE: Final = frozenset({"image", "document", "search_result", "container_upload"})
+"""Blocks that tell the model something which it would not hear of if they were left out."""
+_EMPTY_BLOCK = ContentBlock(type="text", text="")
+
+
+class Conversation(NamedTuple):
+    """A prompt and the ends of messages up to which it is to stay cached."""
+
+    prompt: ChatPrompt
+    pins: tuple[MessagePin, ...]
+
+
+def conversation(body: MessagesBody) -> Conversation:
+    """The conversation with the tools it declares."""
+    if not body.messages:
+        raise InvalidRequestError("messages must hold at least one message", param="messages")
+    has_tools = body.tool_choice is None or body.tool_choice.type != "none"
+    builder = _Builder()
+    tools = _tools(body.tools or [], builder.breakpoints)
+    builder.add_system(body.system)
+    for index, message in enumerate(body.messages):
+        builder.add(message, f"messages[{index}]")
+    if not builder.messages:
+        raise InvalidRequestError("messages hold nothing that the model could read", param="messages")
+    builder.breakpoints.note(body.cache_control, "", builder.last)
+    prompt = ChatPrompt(
+        messages=tuple(builder.messages),
+        tools=tools if has_tools else (),
+        template_kwargs=_template_kwargs(body),
+    )
+    return Conversation(prompt, builder.breakpoints.pins)
+
+
+def refuse_constraints(body: MessagesBody) -> None:
+    """Raises UnsupportedParameterError for what would need the output to be forced into a form, or other servers."""
+    choice = body.tool_choice
+    if choice is not None and choice.type in ("any", "tool"):
+        raise UnsupportedParameterError(
+            "tool_choice can be of type 'auto' or 'none'; this server cannot force a call yet", param="tool_choice"
+        )
+    if choice is not None and choice.type not in ("auto", "none"):
+        raise InvalidValueError("tool_choice.type must be 'auto', 'any', 'tool' or 'none'", param="tool_choice.type")
+    if body.output_format is not None or (body.output_config is not None and body.output_config.format is not None):
+        raise UnsupportedParameterError("this server cannot force JSON yet", param="output_config.format")
+    for name, value in (("container", body.container), ("mcp_servers", body.mcp_servers)):
+        if value:
+            raise UnsupportedParameterError(f"{name}: this server runs no tools itself", param=name)
+
+
+class _Builder:
+    """Makes messages of messages: turns of the same role that follow each other become one, and results of tools
+    messages of their own."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.breakpoints = Breakpoints()
+
+    @property
+    def last(self) -> int:
+        return max(0, len(self.messages) - 1)
+
+    def add_system(self, system: str | Sequence[ContentBlock] | None) -> None:
+        texts: list[str] = []
+        for number, block in enumerate(_blocks(system or "")):
+            path = f"system[{number}]"
+            if block.type != "text":
+                raise UnsupportedInputError(f"{path}.type must be 'text'", param=f"{path}.type")
+            texts.append(_text(block, path))
+            self._mark_text(block, path)
+        text = "\n".join(texts)
+        if text:
+            self.messages.append(Message(role="system", content=text))
+
+    def add(self, message: InputMessage, path: str) -> None:
+        match message.role:
+            case "user":
+                self._add_user(_blocks(message.content), path)
+            case "assistant":
+                self._add_assistant(_blocks(message.content), path)
+            case "system":
+                self.add_system(message.content)
+            case _:
+                raise InvalidRequestError(f"{path}.role must be 'user' or 'assistant'", param=f"{path}.role")
+
+    def _add_user(self, blocks: Sequence[ContentBlock], path: str) -> None:
+        for number, block in enumerate(blocks):
+            where = f"{path}.content[{number}]"
+            _refuse_unreadable(block, path)
+            match block.type:
+                case "text":
+                    self._add_user_text(_text(block, where))
+                    self._mark_text(block, where)
+                case "tool_result":
+                    self.messages.append(
+                        Message(
+                            role="tool",
+                            content=self._result(block, where, path),
+                            tool_call_id=_string(block.tool_use_id, f"{where}.tool_use_id"),
+                        )
+                    )
+                    self._mark(block, where)
+                case _:
+                    self._skip(block, where)
+        if not blocks:
+            self._add_user_text("")
+
+    def _add_user_text(self, text: str) -> None:
+        if self.messages and self.messages[-1].role == "user":
+            text = f"{self.messages.pop().content}\n{text}"
+        self.messages.append(Message(role="user", content=text))
+
+    def _add_assistant(self, blocks: Sequence[ContentBlock], path: str) -> None:
+        """A reply is sent back as it was handed out, so its texts are joined by nothing."""
+        before = self.messages.pop() if self.messages and self.messages[-1].role == "assistant" else None
+        texts = [] if before is None else [before.content]
+        thoughts = [] if before is None or before.reasoning is None else [before.reasoning]
+        calls = [] if before is None else list(before.tool_calls)
+        # Marks name the message that is being made.
+        self.messages.append(Message(role="assistant"))
+        for number, block in enumerate(blocks):
+            where = f"{path}.content[{number}]"
+            _refuse_unreadable(block, path)
+            match block.type:
+                case "text":
+                    texts.append(_text(block, where))
+                    self._mark_text(block, where)
+                case "thinking":
+                    thoughts.append(_string(block.thinking, f"{where}.thinking", may_be_empty=True))
+                    refuse_breakpoint(block.cache_control, where, "thinking")
+                case "tool_use":
+                    calls.append(_tool_call(block, where))
+                    self._mark(block, where)
+                case _:
+                    self._skip(block, where)
+        self.messages[-1] = Message(
+            role="assistant",
+            content="".join(texts),
+            reasoning="".join(thoughts) if thoughts else None,
+            tool_calls=tuple(calls),
+        )
+
+    def _result(self, block: ContentBlock, where: str, path: str) -> str:
+        content = block.content
+        if content is None or isinstance(content, str):
+            return content or ""
+        try:
+            inner = msgspec.convert(content, list[ContentBlock])
+        except msgspec.ValidationError:
+            place = f"{where}.content"
+            raise InvalidRequestError(f"{place}: expected a string or a list of blocks", param=place) from None
+        texts: list[str] = []
+        for number, part in enumerate(inner):
+            place = f"{where}.content[{number}]"
+            _refuse_unreadable(part, path)
+            if part.type == "text":
+                texts.append(_text(part, place))
+            # Of these marks too each ends a prefix; the result they are in is the next message.
+            self.breakpoints.note(part.cache_control, place, len(self.messages))
+        return "\n".join(texts)
+
+    def _mark(self, block: ContentBlock, path: str) -> None:
+        self.breakpoints.note(block.cache_control, path, self.last)
+
+    def _mark_text(self, block: ContentBlock, path: str) -> None:
+        if not block.text:
+            refuse_breakpoint(block.cache_control, path, "empty text")
+        self._mark(block, path)
+
+    def _skip(self, block: ContentBlock, path: str) -> None:
+        """Blocks that mean nothing to a model of this server: redacted thinking, traces of tools run elsewhere."""
+        if block.type == "redacted_thinking":
+            refuse_breakpoint(block.cache_control, path, "thinking")
+        self._mark(block, path)
+
+
+def _blocks(content: str | Sequence[ContentBlock]) -> Sequence[ContentBlock]:
+    if isinstance(content, str):
+        return [ContentBlock(type="text", text=content)] if content else [_EMPTY_BLOCK]
+    return content
+
+
+def _refuse_unreadable(block: ContentBlock, path: str) -> None:
+    if block.type in _UNREADABLE:
+        raise UnsupportedInputError(f"{path}.content: this route takes text only, not {block.type}", param=path)
+
+
+def _text(block: ContentBlock, path: str) -> str:
+    return _string(block.text, f"{path}.text", may_be_empty=True)
+
+
+def _string(value: Any, path: str, *, may_be_empty: bool = False) -> str:
+    if not isinstance(value, str) or not (value or may_be_empty):
+        raise InvalidRequestError(f"{path}: expected {'a' if may_be_empty else 'a non-empty'} string", param=path)
+    return value
+
+
+def _tool_call(block: ContentBlock, path: str) -> ToolCall:
+    arguments = {} if block.input is None else block.input
+    if not isinstance(arguments, dict):
+        raise InvalidRequestError(f"{path}.input: expected an object", param=f"{path}.input")
+    try:
+        written = encode(arguments).decode()
+    except RecursionError:
+        raise InvalidRequestError(f"{path}.input is nested too deeply", param=f"{path}.input") from None
+    return ToolCall(id=_string(block.id, f"{path}.id"), name=_string(block.name, f"{path}.name"), arguments=written)
+
+
+def _tools(tools: Sequence[Tool], breakpoints: Breakpoints) -> tuple[dict[str, Any], ...]:
+    """In OpenAI's form, which chat templates are written for."""
+    declared: list[dict[str, Any]] = []
+    for index, tool in enumerate(tools):
+        path = f"tools[{index}]"
+        if tool.type not in (None, "custom"):
+            raise UnsupportedParameterError(
+                f"{path}.type: {tool.type!r} is one of Anthropic's own tools, which this server does not have",
+                param=f"{path}.type",
+            )
+        if tool.input_schema is None:
+            raise InvalidRequestError(f"{path}.input_schema: expected an object", param=f"{path}.input_schema")
+        function: dict[str, Any] = {"name": _string(tool.name, f"{path}.name")}
+        if tool.description is not None:
+            function["description"] = tool.description
+        function["parameters"] = tool.input_schema
+        declared.append({"type": "function", "function": function})
+        breakpoints.note(tool.cache_control, path, 0)
+    return tuple(declared)
+
+
+def _template_kwargs(body: MessagesBody) -> dict[str, Any]:
+    """``thinking`` and ``effort`` in the words that templates know. Without them the template decides."""
+    kwargs: dict[str, Any] = {}
+    if body.thinking is not None:
+        kind = body.thinking.type
+        if kind not in ("enabled", "adaptive", "between_tools", "disabled"):
+            raise InvalidValueError("thinking.type must be 'enabled', 'adaptive' or 'disabled'", param="thinking.type")
+        kwargs["enable_thinking"] = kind != "disabled"
+    if body.output_config is not None and body.output_config.effort is not None:
+        kwargs["reasoning_effort"] = body.output_config.effort
+    return kwargs
