@@ -28,7 +28,7 @@ from superfluid.domain.events import Body, Created, Event, Generated, Generation
 from superfluid.domain.job import Job
 from superfluid.domain.model import ModelFacts
 from superfluid.domain.reply import Finish
-from superfluid.domain.statistics import InfillCounters
+from superfluid.domain.statistics import InfillCounters, Warmth
 from superfluid.native import postcard, requests, responses
 from superfluid.native.protocol import Request, Response
 from superfluid.native.socket_server import SocketServer
@@ -154,11 +154,8 @@ class IdleBackend:
 
     def cancel(self, job_id: int) -> None: ...
 
-    def parked_tokens(self, session: int) -> int:
-        return 0
-
-    def parked_prefix(self, tokens: "array[int]") -> int:
-        return 0
+    def warmth(self, session: int, tokens: "array[int]") -> Warmth:
+        return Warmth()
 
     async def forget(self, sessions: Sequence[int]) -> None: ...
 

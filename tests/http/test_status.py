@@ -7,7 +7,7 @@ from tests.fixtures.scripted_models import ScriptedModel
 
 from superfluid.config import HttpConfig, Secret
 from superfluid.domain.request import QosClass, SamplingOverrides
-from superfluid.domain.statistics import EngineRates, LaneStatus, TickStatus
+from superfluid.domain.statistics import EngineRates, KeptPrefix, LaneStatus, TickStatus
 
 
 def busy_front_end() -> FrontEnd:
@@ -22,11 +22,14 @@ def busy_front_end() -> FrontEnd:
         lanes=(
             LaneStatus(0, 5, "decode", QosClass.INTERACTIVE, 30, 31, 20, 16, "disk"),
             LaneStatus(1, 6, "prefill", QosClass.BACKGROUND, 128, 1500, 1500, 0),
-            LaneStatus(2, held_tokens=700),
+            LaneStatus(2, held_tokens=700, session=9),
+            LaneStatus(3),
         ),
         tick=TickStatus(0.4, 64, 1, 0, 1),
         rates=EngineRates(80.6, 119.2),
         first_token_last_seconds=0.25,
+        memory_prefixes=(KeptPrefix(8, 812), KeptPrefix(None, 300)),
+        disk_prefixes=(KeptPrefix(9, 700),),
     )
     return front
 
@@ -54,7 +57,7 @@ async def test_slots_is_one_entry_with_the_tick_in_flight_and_the_last_rates() -
 async def test_slots_tells_each_lane_its_session_class_and_progress() -> None:
     async with busy_front_end().client() as client:
         (entry,) = (await client.get("/slots")).json()
-    decoding, prefilling, free = entry["lanes"]
+    decoding, prefilling, free, empty = entry["lanes"]
     assert decoding == {
         "lane": 0,
         "state": "decode",
@@ -71,7 +74,15 @@ async def test_slots_tells_each_lane_its_session_class_and_progress() -> None:
         "background_agent",
         0,
     )
-    assert free == {"lane": 2, "state": "free", "kv_tokens": 700}
+    assert free == {"lane": 2, "state": "free", "kv_tokens": 700, "session": 9}
+    assert empty == {"lane": 3, "state": "free", "kv_tokens": 0, "session": None}
+
+
+async def test_slots_lists_what_lies_in_host_memory_and_on_the_disk() -> None:
+    async with busy_front_end().client() as client:
+        (entry,) = (await client.get("/slots")).json()
+    assert entry["host_cache"] == [{"session": 8, "tokens": 812}, {"session": None, "tokens": 300}]
+    assert entry["disk_cache"] == [{"session": 9, "tokens": 700}]
 
 
 async def test_slots_of_an_idle_server_has_zeros() -> None:

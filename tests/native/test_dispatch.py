@@ -69,6 +69,8 @@ ANSWERED: list[tuple[Request, Response]] = [
     (requests.Complete("a", "b", 0, 16), responses.Completion("two", (1, 2), False, False)),
     (requests.Cancel(1), responses.Err("session 1 has no generation in flight")),
     (requests.Read(7, 0), responses.Err("unknown session 7")),
+    (requests.Warmth(1), responses.Warmth(12, 7, 3)),
+    (requests.Warmth(7), responses.Err("unknown session 7")),
 ]
 
 

@@ -80,6 +80,7 @@ def refusal(text: str | bytes) -> str:
         ),
         (requests.PutMedia(b"\x00\xff\x80", "image/png"), '{"PutMedia":{"bytes":[0,255,128],"mime":"image/png"}}'),
         (requests.AppendSystem(1, None, ("{}",)), '{"AppendSystem":{"session":1,"text":null,"tools":["{}"]}}'),
+        (requests.Warmth(3), '{"Warmth":{"session":3}}'),
     ],
 )
 def test_request_is_written_in_declared_order_and_read_back(request_: Request, text: str) -> None:
@@ -115,6 +116,7 @@ def test_request_is_written_in_declared_order_and_read_back(request_: Request, t
         ),
         (responses.Err("no"), '{"Err":{"message":"no"}}'),
         (responses.Throttled(9), '{"Throttled":{"retry_after_ms":9}}'),
+        (responses.Warmth(1, 0, 9), '{"Warmth":{"lane":1,"memory":0,"disk":9}}'),
     ],
 )
 def test_response_is_written_in_declared_order_and_read_back(response: Response, text: str) -> None:

@@ -43,6 +43,7 @@ REQUEST_EXAMPLES: list[tuple[Request, str]] = [
     (requests.Complete("a", "b", 0, 16), "1f 01 61 01 62 00 10"),
     (requests.Pin(1, 5), "21 01 05"),
     (requests.AppendSystem(1, None, ("{}",)), "22 01 00 01 02 7b 7d"),
+    (requests.Warmth(300), "23 ac 02"),
 ]
 
 RESPONSE_EXAMPLES: list[tuple[Response, str]] = [
@@ -65,6 +66,7 @@ RESPONSE_EXAMPLES: list[tuple[Response, str]] = [
         "15 01 04 01 66 02 7b 7d 00 00 00 00",
     ),
     (responses.Throttled(9), "1a 09"),
+    (responses.Warmth(300, 0, 1), "1b ac 02 00 01"),
 ]
 
 SUMMARY = SessionSummary(1, None, 0, None, False, 0, 0, 0, 0, 0)
@@ -258,7 +260,7 @@ def test_span_with_a_number_that_overflows_is_refused(count: int, bad: str) -> N
 @pytest.mark.parametrize(
     ("encoded", "reason"),
     [
-        ("23", "no variant 35"),
+        ("24", "no variant 36"),
         ("ff ff ff ff 0f", "no variant 4294967295"),
         ("09 01 00 02", "boolean is 2"),
         ("0d ff", "boolean is 255"),

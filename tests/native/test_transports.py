@@ -109,6 +109,7 @@ TABLE = [
     Row(requests.SetQos(ONE, 1, False), responses.Committed),
     Row(requests.SetBackgroundRate(2), responses.Ack),
     Row(requests.Pin(ONE, 60_000), responses.Pinned),
+    Row(requests.Warmth(ONE), responses.Warmth),
     Row(requests.Read(ONE, 2), responses.Events),
     Row(requests.Fork(ONE, 3, None), responses.Created),
     Row(requests.Trim(ONE, 4), responses.Created),
@@ -220,7 +221,9 @@ def _alike(value: Any) -> Any:
 
 
 def _masked(name: str, value: Any) -> Any:
-    if name in ("event_id", "call_id", "request_id", "ts_unix_ms") or (name == "events" and isinstance(value, int)):
+    if name in ("event_id", "call_id", "request_id", "ts_unix_ms", "lane", "memory", "disk") or (
+        name == "events" and isinstance(value, int)
+    ):
         return "a number"
     if name in ("deadline_unix_ms", "pin_deadline_unix_ms"):
         return value > 0
@@ -238,7 +241,7 @@ def test_table_has_every_request() -> None:
         requests.AppendToolOutcome,
     }
     assert asked == set(typing.get_args(Request))
-    assert len(asked) == 35
+    assert len(asked) == 36
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -300,6 +303,7 @@ def test_every_request_that_names_a_session_is_refused_alike_for_one_that_is_not
         requests.Ledger(UNKNOWN),
         requests.Trim(UNKNOWN, 1),
         requests.Pin(UNKNOWN, 1),
+        requests.Warmth(UNKNOWN),
     ]
     if transport != "rpc":
         asked.append(requests.Subscribe(UNKNOWN, 0, False))

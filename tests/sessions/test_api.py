@@ -32,6 +32,7 @@ from superfluid.domain.events import (
     Message,
     PermissionRequest,
     PermissionResponse,
+    PurgeMode,
     QosSet,
     Rebased,
     RebaseEdit,
@@ -42,10 +43,12 @@ from superfluid.domain.events import (
 )
 from superfluid.domain.reply import Finish
 from superfluid.domain.request import QosClass
+from superfluid.domain.statistics import Warmth
 from superfluid.errors import (
     ContextLengthExceededError,
     EngineFaultError,
     QueueFullError,
+    SessionNotFoundError,
     SessionRefusedError,
     ShuttingDownError,
     WorkerFailedError,
@@ -414,6 +417,22 @@ async def test_inspection_of_a_busy_session_shows_what_is_durable(core: SessionC
     turn.cancel()
     await rest_of(turn)
     assert not (await core.sessions.inspect(session)).is_generating
+
+
+async def test_warmth_is_the_backends_and_what_is_on_the_disk_is_the_inspections_tier(core: SessionCore) -> None:
+    session = await core.chat((USER, "hi"))
+    assert await core.sessions.warmth(session) == Warmth()
+    core.backend.warm[session] = Warmth(lane=9, memory=5, disk=3)
+    assert await core.sessions.warmth(session) == Warmth(lane=9, memory=5, disk=3)
+    assert (await core.sessions.inspect(session)).parked_tokens == 3
+
+
+async def test_warmth_of_a_session_that_is_not_there_is_refused(core: SessionCore) -> None:
+    session = await core.chat()
+    await core.sessions.purge(session, 0, PurgeMode.CASCADE)
+    for absent in (session, 99):
+        with pytest.raises(SessionNotFoundError):
+            await core.sessions.warmth(absent)
 
 
 async def test_inspection_does_not_change_when_the_session_goes_on(core: SessionCore) -> None:

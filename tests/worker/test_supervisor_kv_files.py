@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from tests.fixtures import standin_worker
 
 from superfluid.domain.job import ParkKind
+from superfluid.domain.statistics import KeptPrefix, Warmth
 from superfluid.errors import StoreUnavailableError
 from superfluid.kvfiles.names import KvName
 from superfluid.worker.protocol import LogRecord
@@ -45,11 +47,31 @@ def put_file(tmp_path: Path, owner: int) -> Path:
 async def test_worker_tells_what_is_parked_and_a_lost_one_takes_it_along(tmp_path: Path) -> None:
     supervisor = supervisor_with(tmp_path, {"kv": [[1, 7, 400], [2, 8, 300]], "dies_forgetting": True}, {})
     await supervisor.start()
-    assert [supervisor.parked_tokens(session) for session in (7, 8, 9)] == [400, 300, 0]
+    stream = array("i", range(350))
+    assert [supervisor.warmth(session, stream).disk for session in (7, 8, 9)] == [350, 300, 0]
     assert (supervisor.statistics().parks_total, supervisor.statistics().kv_files) == (2, 2)
     await supervisor.forget([9])
-    assert supervisor.parked_tokens(7) == 0
+    assert supervisor.warmth(7, stream).disk == 0
     assert (supervisor.statistics().parks_total, supervisor.statistics().kv_files) == (2, 0)
+    await supervisor.stop()
+
+
+async def test_worker_tells_what_lies_in_lanes_and_memory_and_erasing_takes_it_back(tmp_path: Path) -> None:
+    held = [[1, 0, 7, 400], [2, None, 8, 300], [3, None, 7, 200]]
+    supervisor = supervisor_with(tmp_path, {"held": held, "kv": [[1, 8, 100]], "dies_forgetting": True}, {})
+    await supervisor.start()
+    stream = array("i", range(350))
+    assert supervisor.warmth(7, stream) == Warmth(lane=350, memory=200)
+    assert supervisor.warmth(8, stream) == Warmth(memory=300, disk=100)
+    statistics = supervisor.statistics()
+    assert statistics.memory_prefixes == (KeptPrefix(7, 200), KeptPrefix(8, 300))
+    assert statistics.disk_prefixes == (KeptPrefix(8, 100),)
+    erasing = asyncio.ensure_future(supervisor.forget([8]))
+    await asyncio.sleep(0)
+    assert supervisor.warmth(8, stream) == Warmth(), "before the worker has answered"
+    assert supervisor.statistics().disk_prefixes == ()
+    await erasing
+    assert supervisor.warmth(7, stream) == Warmth(), "the worker died of it"
     await supervisor.stop()
 
 

@@ -44,6 +44,24 @@ class LaneStatus(Struct, frozen=True):
     prompt_tokens: int = 0
     warm_tokens: int = 0
     warm_from: str = ""
+    session: int | None = None
+    """Of a free lane: the one that was there last."""
+
+
+class KeptPrefix(Struct, frozen=True):
+    """Computed state that a job can begin with: whose tokens, and how many."""
+
+    session: int | None
+    tokens: int
+
+
+class Warmth(Struct, frozen=True):
+    """How many tokens of a session's input need not be computed again: they are in a lane, which may be a free one, in
+    host memory, on the disk."""
+
+    lane: int = 0
+    memory: int = 0
+    disk: int = 0
 
 
 class TickStatus(Struct, frozen=True):
@@ -119,6 +137,9 @@ class ModelStatistics(Struct, frozen=True, kw_only=True):
     memory_used_bytes: int = 0
     """Of lanes with a job and of host memory; ``memory_total_bytes`` is what both may hold."""
     memory_total_bytes: int = 0
+    memory_prefixes: tuple[KeptPrefix, ...] = ()
+    """What lies in host memory, the newest first, a few dozen at most; ``disk_prefixes`` the same of KV files."""
+    disk_prefixes: tuple[KeptPrefix, ...] = ()
 
 
 class SessionStatistics(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from superfluid.domain.request import QOS_LABELS
-from superfluid.domain.statistics import LaneStatus, ModelStatistics
+from superfluid.domain.statistics import KeptPrefix, LaneStatus, ModelStatistics
 from superfluid.sessions.interface import ServedModel
 from superfluid.version import __version__
 
@@ -56,14 +56,20 @@ def slots_entry(
         "disk_cache_entries": statistics.kv_files,
         "disk_cache_bytes": statistics.kv_file_bytes,
         "lanes": [_lane(lane, session_of) for lane in statistics.lanes],
+        "host_cache": list(map(_kept, statistics.memory_prefixes)),
+        "disk_cache": list(map(_kept, statistics.disk_prefixes)),
     }
 
 
+def _kept(prefix: KeptPrefix) -> dict[str, Any]:
+    return {"session": prefix.session, "tokens": prefix.tokens}
+
+
 def _lane(lane: LaneStatus, session_of: SessionOf) -> dict[str, Any]:
-    """A free lane only tells what it still holds for reuse."""
+    """A free lane only tells what it still holds for reuse, and whose that is."""
     entry: dict[str, Any] = {"lane": lane.lane, "state": lane.phase, "kv_tokens": lane.held_tokens}
     if lane.job_id == 0:
-        return entry
+        return entry | {"session": lane.session}
     return entry | {
         "session": session_of(lane.job_id),
         "class": QOS_LABELS[lane.qos],

@@ -14,7 +14,7 @@ from superfluid.domain.job import ParkKind
 KV_DIRECTORY: Final = "kv"
 """Within the sessions directory."""
 _TOKEN_BYTES: Final = 4
-_DIGEST_BYTES: Final = 16
+DIGEST_BYTES: Final = 16
 _LETTERS: Final = {ParkKind.SESSION: "s", ParkKind.REQUEST: "r"}
 _KINDS: Final = {letter: kind for kind, letter in _LETTERS.items()}
 _NAME: Final = re.compile(
@@ -40,12 +40,12 @@ class KvName(NamedTuple):
 
 def token_digest(packed: bytes | memoryview) -> bytes:
     """16 bytes that stand for token ids, which are packed as little-endian int32."""
-    return hashlib.blake2b(packed, digest_size=_DIGEST_BYTES).digest()
+    return hashlib.blake2b(packed, digest_size=DIGEST_BYTES).digest()
 
 
 def prefix_digests(packed: memoryview, lengths: Iterable[int]) -> Iterator[tuple[int, bytes]]:
     """``token_digest`` of the first tokens, for each of these lengths, which rise: in one walk."""
-    running = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    running = hashlib.blake2b(digest_size=DIGEST_BYTES)
     done = 0
     for length in lengths:
         running.update(packed[_TOKEN_BYTES * done : _TOKEN_BYTES * length])

@@ -66,6 +66,9 @@ async def _answer(api: SessionApi, request: Request, bucket: CompletionBucket | 
             return await _list(api, request)
         case requests.Read() | requests.Inspect() | requests.OpenToolCalls() | requests.Ledger():
             return await _read(api, request)
+        case requests.Warmth(session):
+            warmth = await api.warmth(session)
+            return responses.Warmth(warmth.lane, warmth.memory, warmth.disk)
         case requests.Cancel(session):
             await api.cancel(session)
             return responses.Cancelling()

@@ -209,6 +209,12 @@ class AppendSystem(Struct, frozen=True, gc=False):
     tools: tuple[str, ...]
 
 
+class Warmth(Struct, frozen=True, gc=False):
+    """Where the session's computed state lies."""
+
+    session: U64
+
+
 Request = (
     Create
     | Append
@@ -245,4 +251,5 @@ Request = (
     | Trim
     | Pin
     | AppendSystem
+    | Warmth
 )

@@ -226,6 +226,14 @@ class Throttled(Struct, frozen=True, gc=False):
     retry_after_ms: U64
 
 
+class Warmth(Struct, frozen=True, gc=False):
+    """How many tokens of a session's input lie computed in a lane, in host memory, on the disk."""
+
+    lane: U64
+    memory: U64
+    disk: U64
+
+
 Response = (
     Created
     | Delta
@@ -254,4 +262,5 @@ Response = (
     | Completion
     | Pinned
     | Throttled
+    | Warmth
 )

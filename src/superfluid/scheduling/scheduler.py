@@ -18,6 +18,7 @@ from superfluid.errors import ContextLengthExceededError, InvalidValueError, Que
 from superfluid.scheduling.admission import Admission
 from superfluid.scheduling.checkpoints import Checkpoints
 from superfluid.scheduling.copies import Copies
+from superfluid.scheduling.holdings import Holdings
 from superfluid.scheduling.images import require_image_runs
 from superfluid.scheduling.parks import Parks
 from superfluid.scheduling.pins import Pins
@@ -95,6 +96,7 @@ class Scheduler:
             self._lanes, self._index, chooser, self._rates, self._pressure, self._counters, self.pins.changed
         )
         self._index.is_resident = self.copies.is_resident
+        self.holdings = Holdings(self._lanes, self._index)
         self._speculation = Speculation(
             settings.speculation,
             self._lanes,

@@ -11,6 +11,7 @@ from superfluid.chat.interface import Tokenizer, TurnCodec
 from superfluid.domain.events import BlockKind, Body, Drop, Event, GenParams, PurgeMode, RebaseEdit
 from superfluid.domain.request import InfillPrompt
 from superfluid.domain.state import SessionState, ToolCallEntry
+from superfluid.domain.statistics import Warmth
 from superfluid.errors import ContextLengthExceededError, SessionRefusedError, UnsupportedInputError
 from superfluid.sessions.backend import GenerationBackend
 from superfluid.sessions.commands import SessionCommands
@@ -141,9 +142,12 @@ class Sessions:
         opened, events = await self._commands.inspect(session)
         state = await self._log.durable_state(opened, events)
         row = row_of(opened, state)
-        backend = self._backend
-        parked = max(min(backend.parked_tokens(session), len(state.tokens)), backend.parked_prefix(state.tokens))
+        parked = self._backend.warmth(session, state.tokens).disk
         return Inspected(row, state, opened.is_busy, events, self._log.store.store_id, parked)
+
+    async def warmth(self, session: int) -> Warmth:
+        opened = await self._log.open(session)
+        return self._backend.warmth(session, opened.state.tokens)
 
     # ---- tool calls and permissions
 

@@ -7,6 +7,7 @@ from typing import Protocol
 from superfluid.domain.job import Job
 from superfluid.domain.model import ModelFacts
 from superfluid.domain.reply import Finish
+from superfluid.domain.statistics import Warmth
 from superfluid.errors import SuperfluidError
 
 
@@ -79,12 +80,9 @@ class GenerationBackend(Protocol):
         """Ends the job within one tick; its sink then sees ``finished(CANCELLED)``. Unknown ids are ignored."""
         ...
 
-    def parked_tokens(self, session: int) -> int:
-        """How much of the session's input has a state on the disk that was written of it; 0 for nothing. Cheap."""
-        ...
-
-    def parked_prefix(self, tokens: "array[int]") -> int:
-        """How much of this input has a state on the disk, whosever it is. Takes time in proportion to it."""
+    def warmth(self, session: int, tokens: "array[int]") -> Warmth:
+        """How much of ``tokens``, the session's input, is computed and kept somewhere: by itself, or by others that
+        begin alike. Asks nobody; takes time in proportion to the input."""
         ...
 
     async def forget(self, sessions: Sequence[int]) -> None:

@@ -13,6 +13,7 @@ from superfluid.domain.events import Event, GenParams, PurgeMode, RebaseEdit
 from superfluid.domain.reply import Channel, Finish
 from superfluid.domain.request import InfillPrompt
 from superfluid.domain.state import SessionState, ToolCallEntry
+from superfluid.domain.statistics import Warmth
 from superfluid.sessions.infill import Completion
 from superfluid.sessions.metering import CompletionBucket
 from superfluid.sessions.open_session import EndReason
@@ -140,6 +141,10 @@ class SessionApi(Protocol):
         ...
 
     async def inspect(self, session: int) -> Inspected: ...
+
+    async def warmth(self, session: int) -> Warmth:
+        """Where how much of its input lies computed at this moment."""
+        ...
 
     async def fork(self, session: int, at_event: int, params: GenParams | None) -> int: ...
 

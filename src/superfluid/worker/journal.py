@@ -71,6 +71,11 @@ class JobJournal:
     def jobs_with_lane(self) -> int:
         return sum(entry.has_lane for entry in self._entries.values())
 
+    def session(self, job_id: int) -> int:
+        """That of a job, 0 if it has none, or is not there."""
+        entry = self._entries.get(job_id)
+        return 0 if entry is None else entry.job.session
+
     def adapters(self) -> set[int]:
         """Those that jobs have."""
         return {entry.job.adapter for entry in self._entries.values()}

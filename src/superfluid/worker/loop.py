@@ -17,6 +17,7 @@ from superfluid.worker.adapters import WorkerAdapters
 from superfluid.worker.debug import tick_line
 from superfluid.worker.draft_model import DraftModel
 from superfluid.worker.executor import Execution, Executor
+from superfluid.worker.held_prefixes import prefixes_changed
 from superfluid.worker.images import WorkerImages
 from superfluid.worker.inbox import Inbox
 from superfluid.worker.interruption import Interruption
@@ -202,6 +203,8 @@ class TickLoop:
             case Forget():
                 self._scheduler.pins.forget(message.sessions)
                 self._parking.forget(message)
+                self._memory.changed()
+                self._tell_prefixes()
             case SetPin(session, deadline_unix_ms):
                 self._memory.pin(session, deadline_unix_ms / 1000)
             case LoadAdapter():
@@ -300,6 +303,14 @@ class TickLoop:
             self._lanes_told_at = times.done
         lanes = self._scheduler.lane_views() if are_lanes_due else None
         self._send(self._reporter.report(plan, execution, statistics, times, lanes))
+        if are_lanes_due:
+            self._tell_prefixes()
+
+    def _tell_prefixes(self) -> None:
+        """With the lanes, and so not in every tick."""
+        changed = prefixes_changed(self._scheduler.holdings, can_truncate=self._engine.facts.can_truncate)
+        if changed is not None:
+            self._send(changed)
 
     def _take_messages(self) -> None:
         self._interruption.taking_messages()

@@ -1,54 +1,48 @@
 """What the daemon knows of a model's KV files: how much of which session is on the disk. Pure; on the event loop."""
 
 from array import array
+from collections.abc import Collection
 
 import msgspec
 
-from superfluid.kvfiles.names import prefix_digests
-from superfluid.worker.protocol import KvChanged, KvFileAdded, KvTotals
+from superfluid.domain.statistics import KeptPrefix
+from superfluid.worker.prefix_book import PrefixBook
+from superfluid.worker.protocol import KvChanged, KvTotals
 
 
 class ParkedFiles:
     """Follows the reports of one worker after the other."""
 
     def __init__(self) -> None:
-        self._files: dict[int, KvFileAdded] = {}
-        self._of_session: dict[int, set[int]] = {}
-        self._by_digest: dict[tuple[int, bytes], int] = {}
+        self._files = PrefixBook()
         self._last = KvTotals()
         self._earlier = KvTotals()
 
     def take(self, change: KvChanged) -> None:
         for file in change.added:
-            self._files[file.file_id] = file
-            self._by_digest[file.tokens, file.digest] = file.file_id
-            if file.session is not None:
-                self._of_session.setdefault(file.session, set()).add(file.file_id)
+            # A file is read as a whole, so that no shorter part of it can be found.
+            self._files.add(file.file_id, KeptPrefix(file.session, file.tokens), [(file.tokens, file.digest)])
         for file_id in change.removed:
-            self._remove(file_id)
+            self._files.remove(file_id)
         self._last = change.totals
+
+    def forget(self, sessions: Collection[int]) -> None:
+        """Their files are being erased: nobody hears of them any more."""
+        self._files.forget(sessions)
 
     def worker_lost(self) -> None:
         """The next worker numbers its files anew, and counts from 0."""
         self._earlier = msgspec.structs.replace(self.totals(), files=0, size_bytes=0)
         self._last = KvTotals()
         self._files.clear()
-        self._of_session.clear()
-        self._by_digest.clear()
 
-    def session_tokens(self, session: int) -> int:
-        """The longest state that was written of the session itself."""
-        return max((self._files[file_id].tokens for file_id in self._of_session.get(session, ())), default=0)
+    def covered_tokens(self, session: int, tokens: "array[int]") -> int:
+        """How much of the session's input has a state on the disk, whosever it is. Takes time in proportion to it."""
+        return self._files.covered_tokens(session, tokens)
 
-    def prefix_tokens(self, tokens: "array[int]") -> int:
-        """The longest state that lies wholly within this stream, whosever it is. Takes time in proportion to it."""
-        packed = memoryview(tokens).cast("B")
-        lengths = sorted({length for length, _ in self._by_digest if length <= len(tokens)})
-        found = 0
-        for length, digest in prefix_digests(packed, lengths):
-            if (length, digest) in self._by_digest:
-                found = length
-        return found
+    def newest(self, count: int) -> tuple[KeptPrefix, ...]:
+        """What is there, at most so many, the newest first."""
+        return self._files.newest(count)
 
     def totals(self) -> KvTotals:
         """Counters over all workers; what there is, as of the last report."""
@@ -61,14 +55,3 @@ class ParkedFiles:
             files=last.files,
             size_bytes=last.size_bytes,
         )
-
-    def _remove(self, file_id: int) -> None:
-        file = self._files.pop(file_id, None)
-        if file is None:
-            return
-        if self._by_digest.get((file.tokens, file.digest)) == file_id:
-            del self._by_digest[file.tokens, file.digest]
-        if file.session is not None:
-            self._of_session[file.session].discard(file_id)
-            if not self._of_session[file.session]:
-                del self._of_session[file.session]

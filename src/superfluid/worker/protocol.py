@@ -341,6 +341,26 @@ class KvChanged(Struct, frozen=True, tag="kv", array_like=True):
     totals: KvTotals
 
 
+class HeldPrefix(Struct, frozen=True, array_like=True):
+    """State that a job can begin with, in a free ``lane``, or in host memory where that is ``None``: ``tokens`` of
+    ``session``. ``digests`` has that of the first tokens (see ``kvfiles.names.prefix_digests``) for each of
+    ``lengths``: at those it can be compared with other streams."""
+
+    number: int
+    lane: int | None
+    session: int | None
+    tokens: int
+    lengths: list[int]
+    digests: bytes
+
+
+class PrefixesChanged(Struct, frozen=True, tag="prefixes", array_like=True):
+    """What lies in free lanes and in host memory, as changes. ``removed`` holds numbers of earlier messages."""
+
+    added: list[HeldPrefix]
+    removed: list[int]
+
+
 class LogRecord(Struct, frozen=True, tag="log", array_like=True):
     """One event of the worker's logger. ``fields`` are numbers, booleans and short codes, never text of a request."""
 
@@ -366,4 +386,5 @@ FromWorker = (
     | KvSpan
     | AdapterLoaded
     | Placed
+    | PrefixesChanged
 )

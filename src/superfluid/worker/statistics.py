@@ -1,13 +1,22 @@
 """Puts the supervisor's numbers into the record that metrics and monitors read. Pure; used in the daemon."""
 
+from typing import Final
+
+import msgspec
+
 from superfluid.domain.model import ModelFacts
 from superfluid.domain.statistics import ModelStatistics, TickStatus, blocks
 from superfluid.worker.journal import JobJournal
-from superfluid.worker.protocol import KvTotals, TickRecord
+from superfluid.worker.parked_files import ParkedFiles
+from superfluid.worker.protocol import TickRecord
 from superfluid.worker.totals import TickTotals
+from superfluid.worker.warm_prefixes import WarmPrefixes
 
 NO_TICK = TickStatus()
-NO_KV_FILES = KvTotals()
+NO_PARKED_FILES = ParkedFiles()
+NO_WARM_PREFIXES = WarmPrefixes()
+MAX_KEPT: Final = 32
+"""Of so many prefixes in a tier it is told whose they are."""
 EMPTY_TICK = TickRecord(
     sequence=0,
     started_unix=0.0,
@@ -47,13 +56,14 @@ def model_statistics(
     respawns: int,
     facts: ModelFacts | None = None,
     tick: TickStatus = NO_TICK,
-    kv: KvTotals = NO_KV_FILES,
+    parked: ParkedFiles = NO_PARKED_FILES,
+    warm: WarmPrefixes = NO_WARM_PREFIXES,
 ) -> ModelStatistics:
     """The scheduler's view where a worker is ticking; without one, every job waits. ``tick`` is the one in flight.
 
     ``facts`` are those of the model, once it has loaded: how large the pool is, is known before the first tick.
     """
-    counters = totals.counters()
+    counters, kv = totals.counters(), parked.totals()
     last = totals.last or EMPTY_TICK
     idle_blocks = 0 if facts is None else facts.lanes * blocks(facts.window_tokens)
     running = jobs.jobs_with_lane
@@ -96,7 +106,7 @@ def model_statistics(
         host_cache_entries=last.host_cache_entries,
         tick_wall_seconds=last.wall_seconds,
         first_token=totals.first_token(),
-        lanes=totals.lanes,
+        lanes=tuple([msgspec.structs.replace(lane, session=warm.lane_session(lane)) for lane in totals.lanes]),
         tick=tick,
         rates=totals.rates,
         first_token_last_seconds=totals.first_token_last_seconds,
@@ -106,6 +116,8 @@ def model_statistics(
         kv_files_damaged_total=kv.damaged_total,
         kv_files=kv.files,
         kv_file_bytes=kv.size_bytes,
+        memory_prefixes=warm.newest_in_memory(MAX_KEPT),
+        disk_prefixes=parked.newest(MAX_KEPT),
     )
 
 

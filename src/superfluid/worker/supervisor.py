@@ -15,7 +15,7 @@ from superfluid.clock import Clock, SystemClock
 from superfluid.domain.job import Job
 from superfluid.domain.model import ModelFacts
 from superfluid.domain.reply import Finish
-from superfluid.domain.statistics import ModelStatistics
+from superfluid.domain.statistics import ModelStatistics, Warmth
 from superfluid.errors import (
     ModelLoadingError,
     QueueFullError,
@@ -46,6 +46,7 @@ from superfluid.worker.protocol import (
     LogRecord,
     Placed,
     Pong,
+    PrefixesChanged,
     Ready,
     Rejected,
     SetBackgroundRate,
@@ -64,6 +65,7 @@ from superfluid.worker.settings import EngineSettings
 from superfluid.worker.sizings import ImageSizings
 from superfluid.worker.statistics import model_statistics
 from superfluid.worker.totals import TickTotals
+from superfluid.worker.warm_prefixes import WarmPrefixes
 from superfluid.worker.watchdog import Watchdog
 
 STOP_SECONDS = 5.0
@@ -107,6 +109,7 @@ class WorkerSupervisor:
         self._erasures = Erasures()
         self._flight = TickFlight()
         self._parked = ParkedFiles()
+        self._warm = WarmPrefixes()
         self._watchdog = Watchdog(timeout_seconds)
         self._restarts = RestartPolicy(self._clock)
         self._link = WorkerLink(
@@ -169,19 +172,24 @@ class WorkerSupervisor:
         self._link.send(request)
         return await answer
 
-    def parked_tokens(self, session: int) -> int:
-        """How much of the session's input has a state on the disk that was written of it."""
-        return self._parked.session_tokens(session)
-
-    def parked_prefix(self, tokens: "array[int]") -> int:
-        """How much of this input has a state on the disk, whosever it is."""
-        return self._parked.prefix_tokens(tokens)
+    def warmth(self, session: int, tokens: "array[int]") -> Warmth:
+        """See ``sessions.backend.GenerationBackend``. As the worker last told it, at most a moment ago."""
+        can_truncate = self._facts is None or self._facts.can_truncate
+        warm = self._warm.warmth(session, tokens, can_truncate=can_truncate)
+        running = [lane.held_tokens for lane in self._totals.lanes if self._jobs.session(lane.job_id) == session]
+        return Warmth(
+            lane=max(warm.lane, min(max(running, default=0), len(tokens))),
+            memory=warm.memory,
+            disk=self._parked.covered_tokens(session, tokens),
+        )
 
     async def forget(self, sessions: Sequence[int]) -> None:
         """Erases what is kept of these sessions' tokens in the worker and on the disk. Their jobs must be over.
 
         Raises StoreUnavailableError if the disk does not let a file go.
         """
+        self._warm.forget(sessions)
+        self._parked.forget(sessions)
         if self._link.is_serving:
             request, answer = self._erasures.ask(sessions)
             self._link.send(request)
@@ -215,7 +223,8 @@ class WorkerSupervisor:
             respawns=self._restarts.respawns,
             facts=self._facts,
             tick=self._flight.status(self._clock.monotonic(), is_busy=self._link.is_serving and self._jobs.has_lanes),
-            kv=self._parked.totals(),
+            parked=self._parked,
+            warm=self._warm,
         )
 
     def _refusal(self) -> SuperfluidError | None:
@@ -325,6 +334,7 @@ class WorkerSupervisor:
             return not_started
         self._totals.worker_lost()
         self._parked.worker_lost()
+        self._warm.worker_lost()
         self._worker_gone()
         self._jobs.worker_lost()
         self._note_if_empty()
@@ -361,6 +371,8 @@ class WorkerSupervisor:
                     self._on_log(message)
             case KvChanged():
                 self._parked.take(message)
+            case PrefixesChanged():
+                self._warm.take(message)
             case Forgotten():
                 self._erasures.answered(message.request_id)
             case Rejected():

@@ -29,10 +29,11 @@ def session(daemon: LiveDaemon) -> int:
 def test_inspect_shows_the_state_and_every_record_by_name(daemon: LiveDaemon, session: int) -> None:
     ended = run_client(daemon, "session", "inspect", session)
     assert (ended.code, ended.err) == (0, "")
-    first, second, third, *rest = ended.out.splitlines()
+    first, second, third, warm, *rest = ended.out.splitlines()
     assert first == f'session={session} parent=- fork_at=0 title="About[31m rivers" archived=no'
     assert second == "epoch=1 generation=0 meta_version=1 qos=agent batch_invariant=no"
     assert re.fullmatch(r"tier=cold tokens=\d+ events=\d+ last_finish=1 wal_v2", third)
+    assert re.fullmatch(r"warm_lane=\d\d+ warm_memory=0 warm_disk=0", warm)
     assert re.fullmatch(r"behavior_fingerprint=[0-9a-f]{16}", rest[0])
     assert re.fullmatch(r"store_id=[0-9a-f]{32}", rest[1])
     assert re.fullmatch(r'open call \d+: get_weather \{"city": "Paris"\}', rest[2])
@@ -47,12 +48,13 @@ def test_inspect_as_json_is_the_whole_inspection_with_its_texts(daemon: LiveDaem
     assert ended.code == 0
     assert list(shown) == [
         "summary", "params", "epoch", "last_finish", "qos_class", "batch_invariant", "pin_deadline_unix_ms",
-        "behavior_fingerprint", "open_tool_calls", "tier", "tokens", "events", "wal_version", "store_id",
+        "behavior_fingerprint", "open_tool_calls", "tier", "tokens", "events", "wal_version", "store_id", "warmth",
     ]  # fmt: skip
     assert shown["summary"]["title"] == "About\x1b[31m rivers"
     assert shown["params"] == {"temperature": 0.0, "top_p": 1.0, "min_p": 0.0, "top_k": 0, "seed": 1}
     assert shown["tier"] == "Cold"
     assert len(shown["tokens"]) == shown["summary"]["tokens"]
+    assert 0 < shown["warmth"]["lane"] < len(shown["tokens"])
     assert any(event["body"].get("Message", {}).get("text") == f"weather {MARKER}" for event in shown["events"])
     assert "\n  " in ended.out
 

@@ -1,12 +1,13 @@
 """``superfluid session list`` and ``tree`` on a live daemon, and on a server with more sessions than fit."""
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
 from tests.fixtures.client_commands import run_client, run_command
 from tests.fixtures.live_daemon import LiveDaemon
-from tests.fixtures.scripted_socket import ScriptedSocket, scripted_socket
+from tests.fixtures.scripted_socket import HangUpError, ScriptedSocket, scripted_socket
 
 from superfluid.cli.session.catalog import MAX_DETAILED, Row
 from superfluid.cli.session.listing import ListSettings, chosen_rows
@@ -47,7 +48,9 @@ def test_list_shows_the_newest_first_with_tokens_tier_and_age(
     assert shown[root].split()[1:3] == ["-", "Rivers"]
     assert shown[fork].split()[1] == f"{root}:2"
     assert '"And of Asia?"' in shown[fork]
-    assert shown[fork].rstrip().endswith("cold  just now")
+    assert ended.out.splitlines()[0].split()[-3:] == ["WARM", "LAST", "USED"]
+    assert re.search(r" lane \d+ +just now$", shown[fork])
+    assert re.search(r" - +just now$", shown[alone])
     assert hidden not in shown
 
 
@@ -69,6 +72,7 @@ def test_list_as_json_has_a_record_a_session(daemon: LiveDaemon, family: tuple[i
     assert rows[root]["title"] == "Rivers"
     assert (rows[fork]["parent"], rows[fork]["fork_at"], rows[fork]["archived"]) == (root, 2, False)
     assert (rows[fork]["tier"], rows[fork]["parked_tokens"]) == ("cold", None)
+    assert rows[fork]["warmth"] == {"lane": rows[fork]["tokens"] - 1, "memory": 0, "disk": 0}
     assert rows[fork]["last_unix_ms"] > 1_600_000_000_000
     assert rows[fork]["tokens"] > 0
 
@@ -163,7 +167,28 @@ def test_list_asks_only_about_the_sessions_it_shows_and_survives_what_cannot_be_
         (1000, None, 5000),
         (MAX_DETAILED + 1, None, None),
     ]
-    assert crowd.asked[1:] == [requests.Read(1000, 29_992), requests.Inspect(MAX_DETAILED + 1)]
+    assert crowd.asked[1:3] == [requests.Read(1000, 29_992), requests.Inspect(MAX_DETAILED + 1)]
+    assert crowd.asked[3:] == [requests.Warmth(1000), requests.Warmth(MAX_DETAILED + 1)]
+
+
+def test_list_on_a_server_of_before_shows_the_tiers_it_knows() -> None:
+    """It cannot read the question, and hangs up."""
+
+    def answer(request: Request) -> list[Response]:
+        match request:
+            case requests.Sessions():
+                return [responses.SessionList((summary(1), summary(2)))]
+            case requests.Warmth():
+                raise HangUpError
+            case _:
+                return [responses.Err("session is damaged")]
+
+    with scripted_socket(answer) as server:
+        ended = run_command("session", "list", "--socket", server.path)
+        as_json = run_command("session", "list", "--json", "--socket", server.path)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.splitlines()[0].split()[-3:] == ["TIER", "LAST", "USED"]
+    assert [row["warmth"] for row in json.loads(as_json.out)] == [None, None]
 
 
 def test_list_of_nothing_says_so() -> None:

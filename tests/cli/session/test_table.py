@@ -5,13 +5,20 @@ import pytest
 from superfluid.cli.session.catalog import Row, last_used_unix_ms
 from superfluid.cli.session.table import Line, from_text, plain_columns, print_table, tier_word, title_text
 from superfluid.domain.events import EpochBump, Event, Message
-from superfluid.native.responses import Cold, Parked, Resident, Tier
+from superfluid.native.responses import Cold, Parked, Resident, Tier, Warmth
 
 
-def row(title: str | None = None, opening: str | None = None, tier: Tier | None = None, **changes: int | None) -> Row:
+def row(
+    title: str | None = None,
+    opening: str | None = None,
+    tier: Tier | None = None,
+    warmth: Warmth | None = None,
+    **changes: int | None,
+) -> Row:
     return Row(
         id=12, parent=changes.get("parent"), fork_at=changes.get("fork_at") or 0, title=title, is_archived=True,
         events=9, tokens=1000, open_tool_calls=1, tier=tier, last_unix_ms=60_000, opening=opening,
+        warmth=warmth,
     )  # fmt: skip
 
 
@@ -73,6 +80,15 @@ def test_table_without_a_terminal_is_plain_and_whole(capsys: pytest.CaptureFixtu
     assert first.split() == ["12", "A", "title", "1,000", "9", "-", "3", "min", "ago", "archived,", "1", "open", "call"]
     assert fold.split() == [":", "3", "forks"]
     assert "x" * 200 in last
+
+
+def test_table_of_a_server_that_tells_warmth_has_that_for_the_tier(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [Line("", row("A", tier=Resident(), warmth=Warmth(812, 0, 0))), Line("", row("B", tier=Cold()))]
+    print_table(lines, now_unix_ms=60_000, has_details=True, has_parents=False)
+    header, first, second = capsys.readouterr().out.splitlines()
+    assert header.split() == ["ID", "TITLE", "TOKENS", "EVENTS", "WARM", "LAST", "USED"]
+    assert "  lane 812  just now   generating, archived, 1 open call" in first
+    assert "  ?         just now   archived, 1 open call" in second
 
 
 def test_table_without_details_has_no_columns_for_them(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 from msgspec import Struct, structs
 
 from superfluid.cli.session.inspection import tier_text
+from superfluid.cli.session.warmth import fetch_warmths, warmth_plain
 from superfluid.domain.events import EpochBump, Event, Message, TurnRole
 from superfluid.native import requests, responses
 from superfluid.native.client import SessionClient
-from superfluid.native.responses import Parked, SessionSummary, Tier
+from superfluid.native.responses import Parked, SessionSummary, Tier, Warmth
 
 MAX_DETAILED = 500
 """More sessions than these are listed without details: each costs the server the reading of a whole log."""
@@ -19,7 +20,7 @@ _TAIL_EVENTS = 8
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """A session in a listing. The last three are ``None`` where nobody asked for them, or they cannot be read.
+    """A session in a listing. The last four are ``None`` where nobody asked for them, or they cannot be read.
 
     ``last_unix_ms`` is the time of the last event, restarts of the server left aside; ``opening`` what the session, or
     this branch, began with.
@@ -36,6 +37,7 @@ class Row(Struct, frozen=True, kw_only=True):
     tier: Tier | None = None
     last_unix_ms: int | None = None
     opening: str | None = None
+    warmth: Warmth | None = None
 
     def to_plain(self) -> dict[str, Any]:
         """For ``--json``."""
@@ -51,6 +53,7 @@ class Row(Struct, frozen=True, kw_only=True):
             "tier": None if self.tier is None else tier_text(self.tier).partition("(")[0],
             "parked_tokens": self.tier.covered if isinstance(self.tier, Parked) else None,
             "last_unix_ms": self.last_unix_ms,
+            "warmth": warmth_plain(self.warmth),
         }
 
 
@@ -81,6 +84,12 @@ def with_details(client: SessionClient, rows: Sequence[Row]) -> list[Row]:
         for row in rows
     ]
     return [_detailed(row, reply) for row, reply in zip(rows, client.ask_all(questions), strict=True)]
+
+
+def with_warmth(client: SessionClient, rows: Sequence[Row]) -> list[Row]:
+    """The rows with what lies where of each, as far as the server tells. Nothing can be asked after this."""
+    warmths = fetch_warmths(client, [row.id for row in rows])
+    return [structs.replace(row, warmth=warmth) for row, warmth in zip(rows, warmths, strict=True)]
 
 
 def rows_of(listed: responses.SessionList) -> list[Row]:

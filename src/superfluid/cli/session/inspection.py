@@ -7,25 +7,28 @@ from pathlib import Path
 import click
 
 from superfluid.cli.printable import one_line
+from superfluid.cli.session.warmth import fetch_warmths, warmth_line, warmth_plain
 from superfluid.cli.socket_flag import connect, print_json
 from superfluid.domain.events import Event
 from superfluid.domain.request import QosClass
 from superfluid.native import requests, responses
 from superfluid.native.json_codec import JsonCodec
-from superfluid.native.responses import Inspection, Parked, ParkEncoding, Tier
+from superfluid.native.responses import Inspection, Parked, ParkEncoding, Tier, Warmth
 from superfluid.native.schema import describe
 
 
 def inspect_session(session: int, *, is_json: bool, socket_path: Path | None) -> None:
     with connect(socket_path) as client:
         inspection = client.ask(requests.Inspect(session), responses.Inspected).inspection
+        (warmth,) = fetch_warmths(client, [session])
     if is_json:
-        print_json(JsonCodec[Inspection](describe(Inspection)).to_plain(inspection))
+        plain = JsonCodec[Inspection](describe(Inspection)).to_plain(inspection)
+        print_json({**plain, "warmth": warmth_plain(warmth)})
     else:
-        click.echo("\n".join(inspection_lines(inspection)))
+        click.echo("\n".join(inspection_lines(inspection, warmth)))
 
 
-def inspection_lines(inspection: Inspection) -> Iterator[str]:
+def inspection_lines(inspection: Inspection, warmth: Warmth | None = None) -> Iterator[str]:
     """A few lines of ``key=value``, then one an open call and one a record."""
     summary = inspection.summary
     parent = "-" if summary.parent is None else summary.parent
@@ -42,6 +45,8 @@ def inspection_lines(inspection: Inspection) -> Iterator[str]:
         f"tier={tier_text(inspection.tier)} tokens={summary.tokens} events={summary.events} "
         f"last_finish={inspection.last_finish} wal_v{inspection.wal_version}"
     )
+    if warmth is not None:
+        yield warmth_line(warmth)
     if inspection.behavior_fingerprint is not None:
         yield f"behavior_fingerprint={inspection.behavior_fingerprint:016x}"
     if inspection.store_id is not None:

@@ -10,7 +10,7 @@ import click
 from msgspec import Struct
 
 from superfluid.cli.commands import say_note
-from superfluid.cli.session.catalog import MAX_DETAILED, Row, fetch_rows, with_details
+from superfluid.cli.session.catalog import MAX_DETAILED, Row, fetch_rows, with_details, with_warmth
 from superfluid.cli.session.forest import ASCII_GLYPHS, Forest, Glyphs, drawn_lines
 from superfluid.cli.session.table import Line, print_table
 from superfluid.cli.socket_flag import connect, print_json
@@ -85,7 +85,7 @@ def _detailed(client: SessionClient, rows: list[Row]) -> tuple[list[Row], bool]:
     if len(rows) > MAX_DETAILED:
         say_note(f"tiers and ages are left out of listings of more than {MAX_DETAILED} sessions")
         return rows, False
-    return with_details(client, rows), True
+    return with_warmth(client, with_details(client, rows)), True
 
 
 def _print(lines: Sequence[Line], *, has_details: bool, has_parents: bool) -> None:

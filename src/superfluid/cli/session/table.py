@@ -8,12 +8,32 @@ from msgspec import Struct
 
 from superfluid.cli.printable import one_line
 from superfluid.cli.session.catalog import Row
+from superfluid.cli.session.warmth import warm_text
 from superfluid.cli.terminal import age_text, is_terminal
 from superfluid.native import responses
 
 MAX_OPENING = 60
 WHOLLY_PARKED_PERCENT = 90
 _NUMBERS = ("TOKENS", "EVENTS")
+
+
+class _Columns(Struct, frozen=True):
+    """Which there are. ``has_warmth``: where the computed state lies, as far as a server tells that; else the tier."""
+
+    has_details: bool
+    has_parents: bool
+    has_warmth: bool
+
+    def header(self) -> list[str]:
+        return [
+            "ID",
+            *(["FROM"] if self.has_parents else []),
+            "TITLE",
+            "TOKENS",
+            "EVENTS",
+            *(["WARM" if self.has_warmth else "TIER", "LAST USED"] if self.has_details else []),
+            "",
+        ]
 
 
 class Line(Struct, frozen=True):
@@ -26,12 +46,12 @@ class Line(Struct, frozen=True):
 
 def print_table(lines: Sequence[Line], *, now_unix_ms: int, has_details: bool, has_parents: bool) -> None:
     """``has_parents`` shows where a fork came from, which a tree shows by itself."""
+    has_warmth = any(line.row is not None and line.row.warmth is not None for line in lines)
+    columns = _Columns(has_details, has_parents, has_warmth)
     if is_terminal(sys.stdout):
-        _print_rich(lines, now_unix_ms, has_details=has_details, has_parents=has_parents)
+        _print_rich(lines, now_unix_ms, columns)
     else:
-        header = _cells_header(has_details=has_details, has_parents=has_parents)
-        rows = [_cells(line, now_unix_ms, has_details=has_details, has_parents=has_parents) for line in lines]
-        click.echo(plain_columns([header, *rows]))
+        click.echo(plain_columns([columns.header(), *(_cells(line, now_unix_ms, columns) for line in lines)]))
 
 
 def plain_columns(rows: Sequence[Sequence[str]]) -> str:
@@ -73,30 +93,19 @@ def tier_word(row: Row) -> str:
             return "cold"
 
 
-def _cells_header(*, has_details: bool, has_parents: bool) -> list[str]:
-    return [
-        "ID",
-        *(["FROM"] if has_parents else []),
-        "TITLE",
-        "TOKENS",
-        "EVENTS",
-        *(["TIER", "LAST USED"] if has_details else []),
-        "",
-    ]
-
-
-def _cells(line: Line, now_unix_ms: int, *, has_details: bool, has_parents: bool) -> list[str]:
+def _cells(line: Line, now_unix_ms: int, columns: _Columns) -> list[str]:
     row = line.row
     if row is None:
-        return [line.prefix, *[""] * has_parents, line.text, *[""] * (3 + 2 * has_details)]
+        return [line.prefix, *[""] * columns.has_parents, line.text, *[""] * (3 + 2 * columns.has_details)]
+    tier = warm_text(row.warmth) if columns.has_warmth else tier_word(row)
     return [
         f"{line.prefix}{row.id}",
-        *([from_text(row)] if has_parents else []),
+        *([from_text(row)] if columns.has_parents else []),
         title_text(row),
         f"{row.tokens:,}",
         f"{row.events:,}",
-        *([tier_word(row), age_text(now_unix_ms, row.last_unix_ms)] if has_details else []),
-        _marks(row),
+        *([tier, age_text(now_unix_ms, row.last_unix_ms)] if columns.has_details else []),
+        _marks(row, is_generating=columns.has_warmth and isinstance(row.tier, responses.Resident)),
     ]
 
 
@@ -107,17 +116,18 @@ def from_text(row: Row) -> str:
     return f"{row.parent}:{row.fork_at}" if row.fork_at else f"{row.parent}"
 
 
-def _marks(row: Row) -> str:
+def _marks(row: Row, *, is_generating: bool) -> str:
     calls = f"{row.open_tool_calls} open call{'s' * (row.open_tool_calls != 1)}" if row.open_tool_calls else ""
-    return ", ".join(mark for mark in ("archived" if row.is_archived else "", calls) if mark)
+    marks = ("generating" if is_generating else "", "archived" if row.is_archived else "", calls)
+    return ", ".join(mark for mark in marks if mark)
 
 
-def _print_rich(lines: Sequence[Line], now_unix_ms: int, *, has_details: bool, has_parents: bool) -> None:
+def _print_rich(lines: Sequence[Line], now_unix_ms: int, columns: _Columns) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    header = _cells_header(has_details=has_details, has_parents=has_parents)
+    header = columns.header()
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", expand=False)
     for name in header:
         is_number = name in _NUMBERS
@@ -131,7 +141,7 @@ def _print_rich(lines: Sequence[Line], now_unix_ms: int, *, has_details: bool, h
             ratio=None,
         )
     for line in lines:
-        cells = _cells(line, now_unix_ms, has_details=has_details, has_parents=has_parents)
+        cells = _cells(line, now_unix_ms, columns)
         styled = [Text(cell, style=_style(name, cell, line.row)) for name, cell in zip(header, cells, strict=True)]
         table.add_row(*styled, style="dim" if line.row is None or line.row.is_archived else "")
     Console(highlight=False).print(table)
@@ -147,6 +157,8 @@ def _style(name: str, cell: str, row: Row | None) -> str:
             return "" if row.title else "italic dim"
         case "TIER":
             return {"resident": "green", "cold": "dim"}.get(cell, "yellow" if cell.startswith("parked") else "")
+        case "WARM":
+            return {"lane": "green", "memory": "cyan", "disk": "yellow"}.get(cell.partition(" ")[0], "dim")
         case "FROM" | "LAST USED" | "EVENTS":
             return "dim"
         case _:
