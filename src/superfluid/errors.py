@@ -18,6 +18,7 @@ Each leaf has a stable ``code``. ``http/errors.py`` maps every leaf to a status 
     │   ├── AddressUnavailableError, ModelFileError, ModelLoadError, PullError, EngineLibraryError
     │   ├── StoreError, DamagedRecordError
     │   ├── ServerUnreachableError, ConnectionLostError   a client's view of its server
+    │   ├── MalformedCallError   (the model must change)
     │   └── StoreUnavailableError, QueueFullError, ModelLoadingError, ShuttingDownError   (retry later)
     └── InternalFaultError       superfluid must change
         └── WorkerFailedError, EngineFaultError
@@ -245,6 +246,12 @@ class ConnectionLostError(EnvironmentFaultError):
     """A client's view: the server went away, fell silent, or does not speak this protocol."""
 
     code = "connection_lost"
+
+
+class MalformedCallError(EnvironmentFaultError):
+    """The model wrote a tool call that is none, and the client's protocol has no other way to tell of it."""
+
+    code = "malformed_call"
 
 
 class StoreUnavailableError(EnvironmentFaultError):

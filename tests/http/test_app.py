@@ -98,9 +98,16 @@ async def test_unknown_route_that_another_server_has_is_met_with_the_nearest() -
 @pytest.mark.parametrize(("config", "status"), [(HttpConfig(), 404), (KEYED, 401)])
 async def test_refusal_under_api_is_in_ollama_form(config: HttpConfig, status: int) -> None:
     async with FrontEnd(config=config).client() as client:
-        response = await client.get("/api/tags")
+        response = await client.get("/api/nothing")
     assert response.status_code == status
     assert isinstance(response.json()["error"], str)
+
+
+async def test_wrong_method_under_api_is_in_ollama_form() -> None:
+    async with FrontEnd().client() as client:
+        response = await client.get("/api/chat")
+    assert (response.status_code, response.headers["allow"]) == (405, "POST")
+    assert "answers POST, not GET" in response.json()["error"]
 
 
 async def test_wrong_method_is_405_and_names_the_right_one() -> None:

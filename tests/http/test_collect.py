@@ -79,18 +79,18 @@ def test_progress_counts_tokens_of_deltas_and_takes_the_warm_prefix_from_the_sta
     ("batches", "phases"),
     [
         (
-            [([ReplyStarted(9, 4)], 12.0), ([TextDelta(Channel.TEXT, "x", 1)], 15.0), ([DONE], 20.0)],
+            [([ReplyStarted(9, 4)], 13.0), ([TextDelta(Channel.TEXT, "x", 1)], 15.0), ([DONE], 20.0)],
             Phases(2.0, 3.0, 5.0),
         ),
         ([([ReplyStarted(9, 4)], 12.0), ([TextDelta(Channel.TEXT, "", 0), DONE], 15.0)], Phases(2.0, 3.0, 0.0)),
-        ([([TextDelta(Channel.TEXT, "x", 1), DONE], 15.0)], Phases(0.0, 5.0, 0.0)),
-        ([([DONE], 10.0)], Phases()),
+        ([([TextDelta(Channel.TEXT, "x", 1), DONE], 15.0)], Phases(2.0, 3.0, 0.0)),
+        ([([DONE], 12.0)], Phases(2.0, 0.0, 0.0)),
     ],
 )
 def test_phases_of_a_reply_add_up_to_its_whole_time(
     batches: list[tuple[list[ReplyEvent], float]], phases: Phases
 ) -> None:
-    progress = ReplyProgress(arrived=10.0)
+    progress = ReplyProgress(arrived=10.0, accepted=12.0)
     collector = ReplyCollector(progress)
     for events, now in batches:
         progress.note(events, now)

@@ -7,7 +7,7 @@ from superfluid.http.timing import DeliverySpan, GenerationMeter
 
 
 def _finish(meter: GenerationMeter, tokens: int, warm_tokens: int = 0) -> DeliverySpan:
-    progress, span = meter.add_reply()
+    progress, span = meter.add_reply(0.0)
     progress.note([ReplyStarted(10, warm_tokens), TextDelta(Channel.TEXT, "x", tokens)])
     progress.note([ReplyFinished(Finish.END_OF_TURN, 10, warm_tokens, tokens)])
     return span

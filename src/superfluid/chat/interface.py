@@ -104,6 +104,11 @@ class ChatCodec(Protocol):
     def template_text(self) -> str | None: ...
 
     @property
+    def knows_reasoning(self) -> bool:
+        """Whether the vocabulary has markers around reasoning, so that replies can be told apart from it."""
+        ...
+
+    @property
     def shows_tools(self) -> bool:
         """Whether the template has a place for the tools that a request declares."""
         ...

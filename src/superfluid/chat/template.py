@@ -29,6 +29,7 @@ from superfluid.chat.messages import (
 from superfluid.chat.rendering import RenderingEncoder
 from superfluid.chat.sandbox import TemplateEnvironment
 from superfluid.chat.token_cache import TokenCacheStatistics
+from superfluid.domain.reply import Channel
 from superfluid.domain.request import ChatPrompt
 from superfluid.errors import TemplateRefusedError, UnsupportedInputError
 
@@ -125,6 +126,10 @@ class TemplateCodec:
     @property
     def is_append_stable(self) -> bool:
         return self._default is not None and self._default.is_append_stable
+
+    @property
+    def knows_reasoning(self) -> bool:
+        return Channel.REASONING in self._channel_markers.opens.values()
 
     @property
     def shows_tools(self) -> bool:

@@ -109,6 +109,8 @@ class LlamaTokenizer:
         return self._prologue + self.encode_fragment(text, follows_marker=True)
 
     def encode_template(self, text: str, *, is_start: bool = False) -> list[int]:
+        if is_start and self.prompt_bound is not None:
+            self.prompt_bound.check(len(text))
         tokens = encode_with_markers(
             text,
             self._splitter,

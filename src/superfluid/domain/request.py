@@ -89,9 +89,11 @@ class ChatPrompt(Struct, frozen=True, kw_only=True):
 
 
 class TextPrompt(Struct, frozen=True, kw_only=True):
-    """Text that goes to the model with no chat frame."""
+    """Text that goes to the model with no chat frame. ``has_markers`` if what looks like one in it is meant to be one:
+    its writer has framed it by himself."""
 
     text: str
+    has_markers: bool = False
 
 
 class TokenPrompt(Struct, frozen=True, kw_only=True):

@@ -24,6 +24,8 @@ from superfluid.http.errors import path_error_body
 from superfluid.http.generation import GenerationContext, GenerationEndpoint, RecordGeneration
 from superfluid.http.guards import BrowserGuard
 from superfluid.http.lora import LoraPages
+from superfluid.http.ollama import ollama_dialects
+from superfluid.http.ollama_pages import REFUSALS, OllamaPages, RefusedRoute
 from superfluid.http.openai import ChatDialect
 from superfluid.http.openai_completions import CompletionsDialect
 from superfluid.http.pages import MethodTable, MetricsPage, Pages, StatusSource, UnknownRoute
@@ -85,6 +87,8 @@ def create_app(
 
 
 def _router(pages: Pages, context: GenerationContext, adapters: AdapterDirectory | None) -> Router:
+    dialects = {**GENERATING_ROUTES, **ollama_dialects()}
+    ollama = OllamaPages(context.models, adapters)
     tables: dict[str, dict[str, ASGIApp]] = {
         "/": {"GET": pages.root},
         "/health": {"GET": pages.health},
@@ -98,7 +102,11 @@ def _router(pages: Pages, context: GenerationContext, adapters: AdapterDirectory
         "/v1/models/{model:path}": {"GET": with_checked_headers(pages.show_model, context.qos)},
         "/v1/messages/count_tokens": {"POST": with_checked_headers(CountTokensPage(context), context.qos)},
         "/v1/tokenize": {"POST": TokenizePage(context.models)},
-        **{path: {"POST": GenerationEndpoint(dialect, context)} for path, dialect in GENERATING_ROUTES.items()},
+        **{path: {"POST": GenerationEndpoint(dialect, context)} for path, dialect in dialects.items()},
+        "/api/version": {"GET": ollama.version},
+        "/api/tags": {"GET": ollama.tags},
+        "/api/ps": {"GET": ollama.running},
+        "/api/show": {"POST": ollama.show},
     }
     if adapters is not None:
         lora = LoraPages(adapters)
@@ -106,6 +114,7 @@ def _router(pages: Pages, context: GenerationContext, adapters: AdapterDirectory
         tables["/v1/lora/load"] = {"POST": lora.load}
         tables["/v1/lora/unload"] = {"POST": lora.unload}
     routes = [Route(path, MethodTable(handlers)) for path, handlers in tables.items()]
+    routes += [Route(path, RefusedRoute(refusal)) for path, refusal in REFUSALS.items()]
     return Router(routes, redirect_slashes=False, default=UnknownRoute(tables))
 
 

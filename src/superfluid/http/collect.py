@@ -21,9 +21,10 @@ Ending = Literal["stop", "length", "tool_calls"]
 
 
 class Phases(Struct, frozen=True):
-    """What a reply spent its time on, in seconds: the wait for a lane, reading its prompt, writing. They add up."""
+    """What a reply spent its time on, in seconds: being accepted (rendered, tokenized, queued), up to its first token
+    (the wait for a lane, reading the prompt), and from there on. They add up."""
 
-    waiting: float = 0.0
+    accepting: float = 0.0
     prompt: float = 0.0
     decode: float = 0.0
 
@@ -31,10 +32,10 @@ class Phases(Struct, frozen=True):
 class ReplyProgress:
     """How far one reply is. Fed each batch once, before anybody writes it.
 
-    ``arrived`` is when its request did, in seconds of the clock that ``note`` is told.
+    ``arrived`` and ``accepted`` are when its request was, in seconds of the clock that ``note`` is told.
     """
 
-    def __init__(self, arrived: float = 0.0) -> None:
+    def __init__(self, arrived: float = 0.0, accepted: float = 0.0) -> None:
         self.tokens = 0
         self.warm_tokens = 0
         self.finished: ReplyFinished | None = None
@@ -43,7 +44,7 @@ class ReplyProgress:
         self._has_calls = False
         self._has_invalid_call = False
         self._arrived = arrived
-        self._lane_at: float | None = None
+        self._accepted = accepted
         self._first_token_at: float | None = None
 
     def note(self, events: Sequence[ReplyEvent], now: float = 0.0) -> None:
@@ -57,7 +58,6 @@ class ReplyProgress:
                 self.phases = self._phases(now)
             elif isinstance(event, ReplyStarted):
                 self.warm_tokens = event.warm_tokens
-                self._lane_at = now
             else:
                 self._note_tokens(event.tokens_generated, now)
                 if isinstance(event, ToolCallFinished):
@@ -70,10 +70,8 @@ class ReplyProgress:
         self.tokens = tokens
 
     def _phases(self, now: float) -> Phases:
-        """A reply that never had a lane (it was known, or came too late) did not wait for one either."""
-        lane_at = self._arrived if self._lane_at is None else self._lane_at
         first_token_at = now if self._first_token_at is None else self._first_token_at
-        return Phases(lane_at - self._arrived, first_token_at - lane_at, now - first_token_at)
+        return Phases(self._accepted - self._arrived, first_token_at - self._accepted, now - first_token_at)
 
     @property
     def ending(self) -> Ending:

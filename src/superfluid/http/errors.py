@@ -63,6 +63,7 @@ ERROR_ROWS: Mapping[type[errors.SuperfluidError], ErrorRow] = {
     errors.DamagedRecordError: _server(500, "damaged_record"),
     errors.ServerUnreachableError: _server(503, "server_unreachable"),
     errors.ConnectionLostError: _server(503, "connection_lost"),
+    errors.MalformedCallError: _server(500, "malformed_call"),
     errors.StoreUnavailableError: _server(503, "store_unavailable"),
     errors.QueueFullError: _server(503, "queue_full"),
     errors.ModelLoadingError: _server(503, "model_loading"),

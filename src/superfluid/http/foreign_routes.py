@@ -33,18 +33,11 @@ _EXACT: Mapping[str, str] = {
     **dict.fromkeys(["/load", "/v1/slots"], "GET /slots is the nearest"),
     "/lora-adapters": "GET /v1/lora is the nearest",
     **dict.fromkeys(["/v1/models/load", "/v1/models/unload", "/models/load", "/models/unload"], _ONE_MODEL),
-    "/api/chat": f"the API of Ollama is not there yet; {_CHAT}",
-    "/api/generate": f"the API of Ollama is not there yet; {_COMPLETIONS}",
-    "/api/tags": "the API of Ollama is not there yet; GET /v1/models is the nearest",
-    "/api/ps": "the API of Ollama is not there yet; GET /v1/models is the nearest",
-    "/api/show": f"the API of Ollama is not there yet; {_PROPS}",
-    "/api/version": f"the API of Ollama is not there yet; {_PROPS}",
-    "/api/pull": "models are fetched on the command line: superfluid pull",
     **dict.fromkeys(["/docs", "/redoc", "/openapi.json"], "the README lists the routes"),
     **dict.fromkeys(["/ui", "/chat-ui", "/index.html"], "there is no page to chat on; `superfluid chat` is for that"),
 }
 _BEGINNINGS: Iterable[tuple[str, str]] = (
-    *((path, _TEXT_ONLY) for path in ("/embed", "/v1/embed", "/api/embed", "/rerank", "/v1/rerank", "/score")),
+    *((path, _TEXT_ONLY) for path in ("/embed", "/v1/embed", "/rerank", "/v1/rerank", "/score")),
     *((path, _TEXT_ONLY) for path in ("/pooling", "/classify", "/v1/score", "/v1/audio", "/v1/images", "/v1/moder")),
     *((path, "there are no files and batches here") for path in ("/v1/files", "/v1/batches", "/v1/messages/batches")),
     ("/v1/v1/", "a client's base URL has one /v1 too many"),
@@ -52,7 +45,7 @@ _BEGINNINGS: Iterable[tuple[str, str]] = (
     ("/v1/responses/", _EXACT["/v1/responses"]),
     ("/slots/", "GET /slots tells about all lanes; prefixes are kept without being asked"),
     ("/api/v0/", "an OpenAI client's base URL ends in /v1"),
-    ("/api/", f"the API of Ollama is not there yet; {_CHAT}"),
+    ("/api/", "of Ollama's API there are chat, generate, tags, show, ps and version"),
 )
 
 

@@ -111,11 +111,12 @@ class GenerationEndpoint:
         await send_response(send, 200, answer.body, headers=answer.headers)
 
     async def _collect_all(self, replies: list[Reply], meter: GenerationMeter) -> list[CollectedReply]:
+        now = self._context.clock.monotonic()
         if len(replies) == 1:
-            return [await self._collect(replies[0], *meter.add_reply())]
+            return [await self._collect(replies[0], *meter.add_reply(now))]
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._collect(reply, *meter.add_reply())) for reply in replies]
+                tasks = [group.create_task(self._collect(reply, *meter.add_reply(now))) for reply in replies]
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
         return [task.result() for task in tasks]
@@ -140,7 +141,7 @@ class GenerationEndpoint:
         reply = await model.start(request)
         try:
             opening = self._opening(exchange, reply, model)
-            progress, span = meter.add_reply()
+            progress, span = meter.add_reply(self._context.clock.monotonic())
             writer = exchange.stream_writer(opening, progress)
             async with ResponseStream(send, exchange.framing, self._context.keepalive_seconds) as stream:
                 await stream.begin(writer.begin())

@@ -2,11 +2,9 @@
 
 from superfluid.domain.request import SamplingOverrides
 from superfluid.http.openai_types import GenerationFields
-from superfluid.http.request_fields import INT32_MAX, check_range, top_k_limit
+from superfluid.http.request_fields import INT32_MAX, SEED_MODULUS, check_range, seed_value, top_k_limit
 
 MAX_TOP_LOGPROBS = 20
-_SEED_MODULUS = 2**63
-_RANDOM_SEED = -1
 _RANGES = (
     ("temperature", 0.0, 2.0),
     ("top_p", 0.0, 1.0),
@@ -31,7 +29,7 @@ def sampling_overrides(fields: GenerationFields) -> SamplingOverrides:
         repeat_penalty=repeat_penalty,
         presence_penalty=fields.presence_penalty,
         frequency_penalty=fields.frequency_penalty,
-        seed=_seed(fields.seed),
+        seed=seed_value(fields.seed),
         logit_bias=_logit_bias(fields.logit_bias or {}),
     )
 
@@ -48,14 +46,9 @@ def reseed(sampling: SamplingOverrides, offset: int) -> SamplingOverrides:
         repeat_penalty=sampling.repeat_penalty,
         presence_penalty=sampling.presence_penalty,
         frequency_penalty=sampling.frequency_penalty,
-        seed=(sampling.seed + offset) % _SEED_MODULUS,
+        seed=(sampling.seed + offset) % SEED_MODULUS,
         logit_bias=sampling.logit_bias,
     )
-
-
-def _seed(value: int | None) -> int | None:
-    """-1 is other servers' way of asking for a random one. Any other integer is taken, reduced to 63 bits."""
-    return None if value is None or value == _RANDOM_SEED else value % _SEED_MODULUS
 
 
 def _logit_bias(bias: dict[str, float]) -> dict[int, float]:

@@ -8,10 +8,11 @@ from superfluid.domain.reply import TokenAlternative, TokenLogprob
 
 def chat_logprobs(entries: Sequence[TokenLogprob]) -> dict[str, Any]:
     """The shape of chat choices: one object per token."""
-    return {"content": [_chat_entry(entry) for entry in entries], "refusal": None}
+    return {"content": [chat_logprob(entry) for entry in entries], "refusal": None}
 
 
-def _chat_entry(entry: TokenLogprob) -> dict[str, Any]:
+def chat_logprob(entry: TokenLogprob) -> dict[str, Any]:
+    """One token with the best candidates at its place."""
     return {**_chat_token(entry.chosen), "top_logprobs": [_chat_token(candidate) for candidate in entry.top]}
 
 

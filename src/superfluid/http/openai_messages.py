@@ -14,7 +14,7 @@ from superfluid.errors import (
 )
 from superfluid.http.openai_types import AssistantCall, ChatBody, ChatMessage, ContentPart
 
-_ROLES: dict[str, Role] = {"system": "system", "developer": "system", "assistant": "assistant", "tool": "tool"}
+ROLES: dict[str, Role] = {"system": "system", "developer": "system", "assistant": "assistant", "tool": "tool"}
 _MEDIA_PARTS = frozenset({"image_url", "input_audio"})
 # What the renderer itself gives the template.
 _RESERVED_KWARGS = frozenset({"messages", "tools", "add_generation_prompt"})
@@ -26,7 +26,7 @@ def chat_prompt(body: ChatBody) -> ChatPrompt:
         raise InvalidRequestError("messages must hold at least one message", param="messages")
     return ChatPrompt(
         messages=tuple(_message(index, message) for index, message in enumerate(body.messages)),
-        tools=() if body.tool_choice == "none" else _tools(body.tools or []),
+        tools=() if body.tool_choice == "none" else function_tools(body.tools or []),
         template_kwargs=_template_kwargs(body),
     )
 
@@ -54,7 +54,7 @@ def refuse_constraints(body: ChatBody) -> None:
 
 
 def _message(index: int, message: ChatMessage) -> Message:
-    role = _ROLES.get(message.role, "user")
+    role = ROLES.get(message.role, "user")
     is_assistant = role == "assistant"
     reasoning = message.reasoning_content if message.reasoning_content is not None else message.reasoning
     return Message(
@@ -62,7 +62,7 @@ def _message(index: int, message: ChatMessage) -> Message:
         content=_content(index, message.content),
         reasoning=reasoning if is_assistant else None,
         tool_calls=tuple(
-            _tool_call(index, number, call) for number, call in enumerate(message.tool_calls or []) if is_assistant
+            tool_call(index, number, call) for number, call in enumerate(message.tool_calls or []) if is_assistant
         ),
         tool_call_id=message.tool_call_id if role == "tool" else None,
         name=message.name,
@@ -87,14 +87,16 @@ def _content(index: int, content: str | Sequence[ContentPart] | None) -> str:
     return "\n".join(texts)
 
 
-def _tool_call(index: int, number: int, call: AssistantCall) -> ToolCall:
+def tool_call(index: int, number: int, call: AssistantCall) -> ToolCall:
+    """Call ``number`` of message ``index``, which give it its id if it has none."""
     arguments = call.function.arguments
     if not isinstance(arguments, str):
         arguments = msgspec.json.encode(arguments or {}).decode()
     return ToolCall(id=call.id or f"call_{index}_{number}", name=call.function.name, arguments=arguments or "{}")
 
 
-def _tools(tools: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+def function_tools(tools: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """The tools, which are all functions with a name. Raises CallerError naming what is wrong with one."""
     for index, tool in enumerate(tools):
         kind = tool.get("type")
         if kind != "function":

@@ -6,6 +6,8 @@ from superfluid.errors import InvalidRequestError, InvalidValueError
 
 MAX_STOP_STRINGS = 16
 INT32_MAX = 2**31 - 1
+SEED_MODULUS = 2**63
+_RANDOM_SEED = -1
 
 
 def required_model(model: str | None) -> str:
@@ -42,6 +44,11 @@ def top_k_limit(value: int | None) -> int | None:
     if value < -1:
         raise InvalidValueError(f"top_k must be at least 0, got {value}", param="top_k")
     return min(max(value, 0), INT32_MAX)
+
+
+def seed_value(value: int | None) -> int | None:
+    """-1 is other servers' way of asking for a random one. Any other integer is taken, reduced to 63 bits."""
+    return None if value is None or value == _RANDOM_SEED else value % SEED_MODULUS
 
 
 def check_range(name: str, value: float | None, low: float, high: float) -> None:

@@ -41,8 +41,9 @@ class GenerationMeter:
         self._started = started
         self.replies: list[tuple[ReplyProgress, DeliverySpan]] = []
 
-    def add_reply(self) -> tuple[ReplyProgress, DeliverySpan]:
-        pair = (ReplyProgress(self._started), DeliverySpan())
+    def add_reply(self, now: float) -> tuple[ReplyProgress, DeliverySpan]:
+        """For a reply that was accepted just now."""
+        pair = (ReplyProgress(self._started, now), DeliverySpan())
         self.replies.append(pair)
         return pair
 

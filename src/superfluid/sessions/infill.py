@@ -26,6 +26,7 @@ from superfluid.sessions.infill_reply import FinishedInfill, InfillReply
 from superfluid.sessions.text import SessionText
 
 CACHE_ENTRIES: Final = 256
+_NO_MARKERS: Final = "this model cannot fill in the middle: its vocabulary has no tokens for it"
 GREEDY: Final = SamplingParams(temperature=0.0)
 
 CacheKey = tuple[bytes, bool, int, int, bytes, tuple[str, ...], bool, int]
@@ -100,6 +101,13 @@ class InfillService:
     def facts(self) -> ModelFacts:
         """Of the model that fills in. Raises ModelLoadingError until it is loaded."""
         return self._backend.facts
+
+    @property
+    def capability(self) -> bool | str:
+        """Whether it can be done: true, or why not."""
+        if self._text is None:
+            return "the model is still loading"
+        return True if self._text.tokenizer.infill_markers is not None else _NO_MARKERS
 
     def attach_text(self, text: SessionText) -> None:
         """The model is loaded."""
@@ -209,9 +217,7 @@ class InfillService:
 def _markers(text: SessionText) -> InfillMarkers:
     markers = text.tokenizer.infill_markers
     if markers is None:
-        raise FimUnsupportedError(
-            "this model cannot fill in the middle: its vocabulary has no tokens for it", param="suffix"
-        )
+        raise FimUnsupportedError(_NO_MARKERS, param="suffix")
     return markers
 
 

@@ -127,10 +127,16 @@ class ModelService:
             "completion": True,
             "chat": chat,
             "tools": tools,
+            "reasoning": self._reasoning_capability(),
+            "infill": self._infill.capability,
             "vision": True if self.facts.media is not None else self.facts.no_images_reason,
             "embeddings": "this server generates text only",
             "audio": "this server generates text only",
         }
+
+    def _reasoning_capability(self) -> bool | str:
+        has_markers = self._text is not None and self._text.codec.knows_reasoning
+        return True if has_markers else "the vocabulary has no markers around reasoning"
 
     async def tokenize(self, text: str) -> list[int]:
         tokenizer = self._loaded_text().tokenizer
@@ -278,7 +284,8 @@ def _render(text: TextSide, prompt: PlainPrompt) -> Rendered:
         case ChatPrompt():
             return text.codec.render(prompt)
         case TextPrompt():
-            return Rendered(text.tokenizer.encode_text(prompt.text, is_start=True), [])
+            encode = text.tokenizer.encode_template if prompt.has_markers else text.tokenizer.encode_text
+            return Rendered(encode(prompt.text, is_start=True), [])
         case TokenPrompt():
             limit = text.tokenizer.vocabulary_tokens
             if any(not 0 <= token < limit for token in prompt.tokens):
