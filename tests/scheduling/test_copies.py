@@ -5,7 +5,7 @@ import pytest
 from tests.fixtures.scheduling import BYTES_PER_TOKEN, Shadow, make_job, make_settings, text
 
 from superfluid.domain.memory import MemoryRules
-from superfluid.scheduling.placement import WORTH_KEEPING_TOKENS
+from superfluid.scheduling.losses import WORTH_KEEPING_TOKENS
 from superfluid.scheduling.plan import SaveLane
 from superfluid.scheduling.pressure import PressureLevel
 

@@ -61,8 +61,8 @@ def test_covered_tokens_counts_part_of_an_entry_only_if_states_can_be_cut() -> N
     for is_nesting, covered in ((True, 2), (False, 0)):
         index = PrefixIndex(limit_bytes=100, is_nesting=is_nesting)
         index.add(_tokens(1, 2, 3), tick=1, is_transient=False)
-        assert index.covered_tokens(_tokens(1, 2, 9)) == covered
-        assert index.covered_tokens(_tokens(1, 2, 3, 4)) == 3
+        assert index.coverage(_tokens(1, 2, 9))[0] == covered
+        assert index.coverage(_tokens(1, 2, 3, 4)) == (3, False)
 
 
 def test_add_tokens_are_copied() -> None:

@@ -6,7 +6,7 @@ from tests.fixtures.scheduling import END_TOKEN, Shadow, make_job, make_settings
 from superfluid.domain.reply import Finish
 from superfluid.domain.request import QosClass
 from superfluid.errors import ContextLengthExceededError, InvalidValueError, QueueFullError
-from superfluid.scheduling.placement import WORTH_KEEPING_TOKENS
+from superfluid.scheduling.losses import WORTH_KEEPING_TOKENS
 from superfluid.scheduling.plan import Chunk, DecodeLane, PlaceJob, SaveLane, StepPlan
 
 

@@ -9,7 +9,7 @@ from tests.fixtures.tick_loop import SteppedLoop, cold_reply, make_job, make_set
 from superfluid.domain.job import Job
 from superfluid.domain.memory import MemoryRules
 from superfluid.domain.request import QosClass
-from superfluid.scheduling.placement import WORTH_KEEPING_TOKENS
+from superfluid.scheduling.losses import WORTH_KEEPING_TOKENS
 from superfluid.worker.memory_watch import MOST_HELD_SECONDS
 from superfluid.worker.protocol import SetPin
 from superfluid.worker.settings import EngineSettings

@@ -187,6 +187,10 @@ class FakeEngine:
             self._append(lane, token, salt)
         return True
 
+    @property
+    def ready_bytes(self) -> int:
+        return 0
+
     def drop_spare_memory(self) -> None:
         """There is none."""
 

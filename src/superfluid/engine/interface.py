@@ -119,6 +119,11 @@ class Engine(Protocol):
         """
         ...
 
+    @property
+    def ready_bytes(self) -> int:
+        """Of the next state that is exported, as much goes to memory that was in use before, which is quicker."""
+        ...
+
     def drop_spare_memory(self) -> None:
         """Gives back what is kept for states to come."""
         ...

@@ -243,6 +243,10 @@ class LlamaEngine:
         form = state.in_form(lane, self._lanes) if self._can_truncate else state.as_exported()
         return self._set_state(lane, form, length)
 
+    @property
+    def ready_bytes(self) -> int:
+        return self._spares.ready_bytes
+
     def drop_spare_memory(self) -> None:
         self._spares.clear()
 

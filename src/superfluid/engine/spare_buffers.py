@@ -33,6 +33,11 @@ class SpareBuffers:
         if len(buffer) <= self._limit_bytes:
             self._spares.append(buffer)
 
+    @property
+    def ready_bytes(self) -> int:
+        """The largest there is."""
+        return max(map(len, tuple(self._spares)), default=0)
+
     def clear(self) -> None:
         """Gives the memory back."""
         self._spares.clear()

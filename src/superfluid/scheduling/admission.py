@@ -264,8 +264,9 @@ class Admission:
         """One save serves all who follow in the same plan."""
         entry = moves.entries_by_lane.get(lane.index)
         if entry is None:
-            is_transient = not self._chooser.can_last(lane.length)
+            is_transient = not self._chooser.losses.can_last(lane.length)
             entry = self._index.add(lane.held, tick, is_transient=is_transient, owner=lane.owner, adapter=lane.adapter)
             moves.entries_by_lane[lane.index] = entry
             moves.save_list.append(SaveLane(lane.index, entry.entry_id, lane.length))
+            self._chooser.losses.is_saved()
         return entry

@@ -45,7 +45,11 @@ class Checkpoints:
         for lane in self._lanes if not self._can_truncate else ():
             sequence = lane.sequence
             kind = None if sequence is None else sequence.checkpoints.pop(lane.length, None)
-            if kind is None or not self._chooser.can_last(lane.length) or self._index.has(lane.held, lane.adapter):
+            if (
+                kind is None
+                or not self._chooser.losses.can_last(lane.length)
+                or self._index.has(lane.held, lane.adapter)
+            ):
                 continue
             if kind is CheckpointKind.INPUT:
                 dropped += self._index.drop_input_checkpoints(lane.held, lane.adapter)

@@ -7,7 +7,8 @@ prefix of that, and when the lane is lost it is all there is.
 
 from collections.abc import Callable
 
-from superfluid.scheduling.placement import WORTH_KEEPING_TOKENS, SeedChooser
+from superfluid.scheduling.losses import WORTH_KEEPING_TOKENS
+from superfluid.scheduling.placement import SeedChooser
 from superfluid.scheduling.prefix import HostEntry, PrefixIndex
 from superfluid.scheduling.pressure import Pressure
 from superfluid.scheduling.rates import Rates
@@ -42,17 +43,17 @@ class Copies:
     def can_copy(self, index: int) -> bool:
         """Whether a copy of what lies in the lane could be kept at all."""
         lane = self._lanes[index]
-        return lane.length >= WORTH_KEEPING_TOKENS and self._chooser.can_last(lane.length)
+        return lane.length >= WORTH_KEEPING_TOKENS and self._chooser.losses.can_last(lane.length)
 
-    def is_worth_copying(self, index: int) -> bool:
+    def is_worth_copying(self, index: int, *, is_busy: bool = False) -> bool:
         """Whether a free lane holds what would have to be saved before somebody else gets it, and there is room for
-        that without giving anything up."""
+        that without giving anything up. More is worth it while nothing runs than while others wait (``is_busy``)."""
         lane = self._lanes[index]
         assert lane.sequence is None
-        # An earlier copy of what can be cut goes when the new one is there.
-        more = self._chooser.lost_tokens(lane, 0) if self._chooser.can_truncate else lane.length
-        has_room = self._pressure.has_room(self._rates.entry_bytes(more))
-        return has_room and self._chooser.is_worth_saving(lane, 0)
+        losses = self._chooser.losses
+        loss = losses.of(lane, 0)
+        has_room = self._pressure.has_room(losses.added_bytes(lane, loss))
+        return has_room and losses.is_worth_saving(lane, loss, is_idle=not is_busy)
 
     def is_resident(self, entry: HostEntry) -> bool:
         """Whether a lane holds all that ``entry`` does and could serve whoever would begin with it."""

@@ -7,7 +7,8 @@ from typing import Final
 
 from superfluid.domain.job import ParkKind
 from superfluid.scheduling.kv_index import KvFile, KvIndex
-from superfluid.scheduling.placement import MIN_MATCH_TOKENS, SeedChooser
+from superfluid.scheduling.losses import MIN_MATCH_TOKENS
+from superfluid.scheduling.placement import SeedChooser
 from superfluid.scheduling.prefix import PrefixIndex
 from superfluid.scheduling.rates import Rates
 from superfluid.scheduling.sequence import Lane, Sequence
@@ -59,6 +60,7 @@ class Parks:
         self._rates = rates
         self._can_truncate = can_truncate
         self.index = KvIndex(is_nesting=can_truncate)
+        chooser.losses.covered_on_disk = self.index.covered_tokens
         self._coming: dict[int, Parkable] = {}
         self._waiting: dict[int, list[Sequence]] = {}
         self._reading: set[int] = set()
@@ -81,7 +83,7 @@ class Parks:
         fresh = left.length - self._covered_tokens(left.tokens)
         if left.kind is ParkKind.NONE or left.length < MIN_PARK_TOKENS or fresh < MIN_MATCH_TOKENS:
             return False
-        price = left.length * (self._rates.save_seconds_per_token + self._rates.write_seconds_per_token)
+        price = self._rates.save_seconds(left.length) + left.length * self._rates.write_seconds_per_token
         value = WANTED_CHANCE * fresh * self._rates.prefill_seconds_per_token
         return value > price or (not is_busy and price < CHEAP_SECONDS)
 
@@ -95,8 +97,9 @@ class Parks:
         file = KvFile(file_id, left.tokens, left.kind, left.owner, size_bytes)
         return file, self.index.add(file)
 
-    def observe_save(self, tokens: int, seconds: float) -> None:
-        self._rates.observe_save(tokens, seconds)
+    def observe_save(self, tokens: int, seconds: float, new_bytes: int = 0) -> None:
+        """As ``Rates.observe_save``."""
+        self._rates.observe_save(tokens, seconds, new_bytes)
 
     def observe_write(self, tokens: int, seconds: float) -> None:
         self._rates.observe_write(tokens, seconds)
@@ -106,7 +109,7 @@ class Parks:
 
     def use_saves(self, is_wanted: Callable[[int], bool]) -> None:
         """``is_wanted`` tells whether a lane's state would be written if the lane were saved for somebody else now."""
-        self._chooser.is_wanted_on_disk = is_wanted
+        self._chooser.losses.is_wanted_on_disk = is_wanted
 
     # ---- resuming
 

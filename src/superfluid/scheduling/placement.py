@@ -1,22 +1,17 @@
 """Where a job begins: which lane, on top of which prefix, from where. Chosen by estimated seconds. Pure; worker."""
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from superfluid.scheduling.losses import MIN_MATCH_TOKENS, REUSE_CHANCE, WORTH_KEEPING_TOKENS, Losses
 from superfluid.scheduling.prefix import HostEntry, PrefixIndex
 from superfluid.scheduling.rates import Rates
 from superfluid.scheduling.sequence import SEAM_TOKENS, Lane, Sequence
 from superfluid.scheduling.token_tree import common_prefix
 
-MIN_MATCH_TOKENS: Final = 16
-"""A shorter common prefix is not worth the trouble: every prompt of a template begins alike."""
 MIN_SHARED_TOKENS: Final = 64
 """A job waits for another one's prefill only for this many tokens more than it can have at once."""
-WORTH_KEEPING_TOKENS: Final = 32
-"""Fewer tokens that nothing else holds are given up without being saved. A short question and its answer are more."""
-REUSE_CHANCE: Final = 0.5
-"""How likely it is taken to be that tokens in a free lane are wanted again."""
 EXPECTED_REPLY_TOKENS: Final = 64
 MIN_SHARED_CHECKPOINT_TOKENS: Final = 1024
 """As ``MIN_SHARED_TOKENS`` for a model whose state cannot be cut: it must be saved at that very length."""
@@ -66,10 +61,9 @@ class SeedChooser:
         self._index = index
         self._rates = rates
         self._rules = rules
-        self.pinned_lanes: Callable[[], Container[int]] = tuple
-        """Lanes that must be saved before they are given away, however little that is worth by itself."""
-        self.is_wanted_on_disk: Callable[[int], bool] = lambda _: False
-        """Whether what lies in a lane would be written from what is saved of it, where host memory cannot keep that."""
+        self.losses = Losses(
+            lanes, index, rates, host_cache_bytes=rules.host_cache_bytes, can_truncate=rules.can_truncate
+        )
 
     @property
     def can_truncate(self) -> bool:
@@ -110,25 +104,7 @@ class SeedChooser:
 
     def is_worth_saving(self, lane: Lane, keep: int) -> bool:
         """Whether what ``lane`` loses when it is cut to ``keep`` tokens must go to host memory first."""
-        return self._is_loss_worth_saving(lane, self.lost_tokens(lane, keep))
-
-    def lost_tokens(self, lane: Lane, keep: int) -> int:
-        """Tokens beyond ``keep`` that no other lane and no host entry would still hold."""
-        held = lane.held
-        kept = lane.length
-        if lane.length - keep >= MIN_MATCH_TOKENS:
-            kept = max(keep, self._index.covered_tokens(held, lane.adapter))
-        if self._rules.can_truncate:
-            for other in self._lanes:
-                if kept >= lane.length:
-                    return 0
-                if other is not lane and other.length > kept and other.adapter == lane.adapter:
-                    kept = max(kept, common_prefix(other.held, held))
-        return max(0, lane.length - kept)
-
-    def can_last(self, tokens: int) -> bool:
-        """Whether an entry of ``tokens`` may stay in host memory."""
-        return 0 < self._rules.host_cache_bytes >= self._rates.entry_bytes(tokens)
+        return self.losses.is_worth_saving(lane, self.losses.of(lane, keep))
 
     def _seeds(self, sequence: Sequence, survey: Survey) -> Iterator[Seed]:
         expected = min(sequence.job.max_tokens, EXPECTED_REPLY_TOKENS)
@@ -165,7 +141,7 @@ class SeedChooser:
         # Cut once more, it must be where the lane stops and is saved on its way.
         keep = sequence.usable_tokens(other.images.kept(min(match, other.prefill_end - SEAM_TOKENS)))
         is_ahead = keep in other.checkpoints or lane.length + SEAM_TOKENS <= keep
-        return keep if keep >= MIN_SHARED_CHECKPOINT_TOKENS and is_ahead and self.can_last(keep) else 0
+        return keep if keep >= MIN_SHARED_CHECKPOINT_TOKENS and is_ahead and self.losses.can_last(keep) else 0
 
     def usable_tokens(self, sequence: Sequence, match: int, held: int) -> int:
         """How much of a state of ``held`` tokens, of which ``match`` are the job's, it may begin with; 0 if it is not
@@ -179,31 +155,21 @@ class SeedChooser:
     def _taking_seconds(self, lane: Lane, keep: int, free: list[Lane], expected_tokens: int) -> float:
         """What it costs to use ``lane``: losing or saving what it holds beyond ``keep``, or having that back from where
         else it is; and gaps between lane ids."""
-        lost = self.lost_tokens(lane, keep)
-        if self._is_loss_worth_saving(lane, lost):
+        lost = self.losses.of(lane, keep)
+        if self.losses.is_worth_saving(lane, lost):
             loss = self._save_seconds(lane.length) + self._restore_seconds(lane.length)
-        elif lost >= WORTH_KEEPING_TOKENS:
-            loss = self._value_seconds(lost)
+        elif lost.tokens >= WORTH_KEEPING_TOKENS:
+            loss = self.losses.value_seconds(lane, lost)
         else:
-            is_covered = lane.length - keep - lost >= MIN_MATCH_TOKENS
+            is_covered = lane.length - keep - lost.tokens >= MIN_MATCH_TOKENS
             loss = REUSE_CHANCE * self._restore_seconds(lane.length) if is_covered else 0.0
         busy = {other.index for other in self._lanes if other.sequence is not None}
         fewest = min(count_runs(busy | {other.index}) for other in free)
         gaps = count_runs(busy | {lane.index}) - fewest
         return loss + gaps * expected_tokens * self._rates.gap_seconds(len(busy) + 1)
 
-    def _is_loss_worth_saving(self, lane: Lane, lost: int) -> bool:
-        is_pinned = lost > 0 and lane.index in self.pinned_lanes()
-        is_wanted = lost >= WORTH_KEEPING_TOKENS and self._value_seconds(lost) > self._save_seconds(lane.length)
-        if not (is_pinned or is_wanted):
-            return False
-        return self.can_last(lane.length) or self.is_wanted_on_disk(lane.index)
-
-    def _value_seconds(self, tokens: int) -> float:
-        return REUSE_CHANCE * tokens * self._rates.prefill_seconds_per_token
-
     def _save_seconds(self, tokens: int) -> float:
-        return tokens * self._rates.save_seconds_per_token
+        return self._rates.save_seconds(tokens)
 
     def _restore_seconds(self, tokens: int) -> float:
         return tokens * self._rates.restore_seconds_per_token

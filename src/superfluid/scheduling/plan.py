@@ -169,6 +169,8 @@ class StepOutcome:
     drafted: tuple[Drafted, ...] = ()
     draft_seconds: float = 0.0
     is_decode_cut: bool = False
+    new_bytes: int = 0
+    """Of what was saved: those for which there was no memory that had been in use before."""
 
     @property
     def engine_seconds(self) -> float:

@@ -45,6 +45,11 @@ class HostEntry:
     def length(self) -> int:
         return len(self.tokens)
 
+    @property
+    def is_shared(self) -> bool:
+        """Several jobs have begun with it, or are about to."""
+        return self.uses > 1 or self.checkpoint is CheckpointKind.SHARED
+
 
 class PrefixIndex:
     """The host entries, bounded in bytes, least recently used first out.
@@ -99,12 +104,18 @@ class PrefixIndex:
                 found.append((best, length))
         return found
 
-    def covered_tokens(self, tokens: Tokens, adapter: int = 0) -> int:
-        """The longest prefix of ``tokens`` that a lasting entry holds and a lane could be given."""
+    def coverage(self, tokens: Tokens, adapter: int = 0) -> tuple[int, bool]:
+        """The longest prefix of ``tokens`` that a lasting entry holds and a lane could be given, and whether others
+        begin with it as well: an entry goes on differently, or several jobs have begun with one."""
         passed, length, reaching = self._walk(tokens, adapter)
-        if self._is_nesting and any(not self._entries[key].is_transient for key in reaching):
-            return length
-        return max((self._length(key) for key in passed if not self._entries[key].is_transient), default=0)
+        if self._is_nesting:
+            lasting = (entry for key in reaching if not (entry := self._entries[key]).is_transient)
+            looked_at = list(islice(lasting, _LOOKED_AT))
+            if looked_at:
+                return length, any(entry.length > length or entry.is_shared for entry in looked_at)
+        whole = [entry for key in passed if not (entry := self._entries[key]).is_transient]
+        longest = max(whole, key=lambda entry: entry.length, default=None)
+        return (0, False) if longest is None else (longest.length, longest.is_shared)
 
     def has(self, tokens: Tokens, adapter: int = 0) -> bool:
         """Whether some entry holds exactly these."""

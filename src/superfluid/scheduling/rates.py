@@ -27,15 +27,19 @@ class Rates:
         self._write: float | None = None
         self._read: float | None = None
         self._bytes_per_token: float | None = None
+        self._new_memory: float | None = None
+        self.ready_bytes = 0
+        """Memory for the next state that was in use before."""
         self._decode: dict[int, float] = {}
 
     @property
     def prefill_seconds_per_token(self) -> float:
         return _ASSUMED_PREFILL_SECONDS if self._prefill is None else self._prefill
 
-    @property
-    def save_seconds_per_token(self) -> float:
-        return self.prefill_seconds_per_token * _ASSUMED_SAVE_SHARE if self._save is None else self._save
+    def save_seconds(self, tokens: int) -> float:
+        """Of a state of ``tokens``, in memory that is at hand or, beyond that, new."""
+        new_bytes = max(0, self.entry_bytes(tokens) - self.ready_bytes)
+        return self._save_seconds_per_token * tokens + (self._new_memory or 0.0) * new_bytes
 
     @property
     def restore_seconds_per_token(self) -> float:
@@ -87,8 +91,14 @@ class Rates:
     def observe_decode(self, lanes: int, seconds: float) -> None:
         self._decode[lanes] = _mixed(self._decode.get(lanes), seconds)
 
-    def observe_save(self, tokens: int, seconds: float) -> None:
-        self._save = _mixed(self._save, seconds / tokens)
+    def observe_save(self, tokens: int, seconds: float, new_bytes: int = 0) -> None:
+        """``new_bytes`` of the memory it went to had never been used: that can take twenty times as long as all the
+        rest, and is counted apart."""
+        if new_bytes:
+            extra = max(0.0, seconds - tokens * self._save_seconds_per_token)
+            self._new_memory = _mixed(self._new_memory, extra / new_bytes)
+        else:
+            self._save = _mixed(self._save, seconds / tokens)
 
     def observe_restore(self, tokens: int, seconds: float) -> None:
         self._restore = _mixed(self._restore, seconds / tokens)
@@ -101,6 +111,10 @@ class Rates:
 
     def observe_entry(self, tokens: int, size_bytes: int) -> None:
         self._bytes_per_token = _mixed(self._bytes_per_token, size_bytes / tokens)
+
+    @property
+    def _save_seconds_per_token(self) -> float:
+        return self.prefill_seconds_per_token * _ASSUMED_SAVE_SHARE if self._save is None else self._save
 
 
 def _mixed(old: float | None, new: float) -> float:

@@ -79,7 +79,8 @@ class Scheduler:
             self._counters,
             budget_bytes=settings.host_cache_bytes * settings.memory.pin_budget_percent // 100,
         )
-        chooser.pinned_lanes = lambda: self.pins.lanes
+        chooser.losses.pinned_lanes = lambda: self.pins.lanes
+        chooser.losses.has_room = self._pressure.has_room
         self._admission = Admission(
             self._lanes, self._index, chooser, settings.rules, self._counters, checkpoints, self._pressure
         )
@@ -197,6 +198,10 @@ class Scheduler:
     def set_background_rate(self, divisor: int) -> None:
         """Agent and background jobs decode at one ``divisor``-th of their rate. 0 counts as 1."""
         self._work.background_divisor = max(1, divisor)
+
+    def memory_at_hand(self, size_bytes: int) -> None:
+        """What the engine has for the next state without taking new memory; before each plan."""
+        self._rates.ready_bytes = size_bytes
 
     def system_pressure(self, level: PressureLevel) -> None:
         """What the operating system says of its memory; the next plan acts on it."""
@@ -334,7 +339,7 @@ class Scheduler:
         self._counters.host_saves_total += len(outcome.entry_bytes)
         saved_tokens = sum(save.length for save in plan.saves)
         if saved_tokens and outcome.save_seconds > 0.0:
-            self._rates.observe_save(saved_tokens, outcome.save_seconds)
+            self._rates.observe_save(saved_tokens, outcome.save_seconds, outcome.new_bytes)
         restored = [place for place in plan.placements if place.entry_id is not None]
         self._counters.host_restores_total += sum(place.lane not in outcome.cold_lanes for place in restored)
         if restored and outcome.restore_seconds > 0.0:

@@ -53,6 +53,7 @@ class Execution:
     decode_seconds: float = 0.0
     chunk_seconds: float = 0.0
     sample_seconds: float = 0.0
+    new_bytes: int = 0
 
     @property
     def engine_seconds(self) -> float:
@@ -76,6 +77,7 @@ class Execution:
             drafted=tuple(self.drafted),
             draft_seconds=self.draft_seconds,
             is_decode_cut=self.is_decode_cut,
+            new_bytes=self.new_bytes,
         )
 
 
@@ -141,6 +143,11 @@ class Executor:
             _logger.warning("a lane could not be parked: %s", error, extra={"fields": {"lane": lane}})
             return None
 
+    @property
+    def ready_bytes(self) -> int:
+        """Of the next state that is exported, as much goes to memory that was in use before."""
+        return self._engine.ready_bytes
+
     def clear(self, lane: int) -> None:
         """Empties a lane that no job runs on, between two ticks."""
         self._engine.clear(lane)
@@ -184,8 +191,11 @@ class Executor:
         execution.restore_seconds = self._clock.monotonic() - saved
 
     def _save(self, save: SaveLane, execution: Execution) -> None:
+        ready_bytes = self._engine.ready_bytes
         try:
-            execution.entry_bytes[save.entry_id] = self._host.save(self._engine, save.lane, save.entry_id)
+            size_bytes = self._host.save(self._engine, save.lane, save.entry_id)
+            execution.entry_bytes[save.entry_id] = size_bytes
+            execution.new_bytes += max(0, size_bytes - ready_bytes)
         except (EngineFaultError, MemoryError) as error:
             _logger.warning("a prefix could not be saved: %s", error, extra={"fields": {"lane": save.lane}})
             execution.lost_entries.append(save.entry_id)

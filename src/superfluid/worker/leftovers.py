@@ -124,7 +124,7 @@ class Leftovers:
         it is the writing thread that has no time."""
         is_worth_a_file = left.is_file_open and self._parks.is_worth_parking(left.parkable, is_busy=is_busy)
         has_file = is_worth_a_file and self._can_write()
-        has_copy = left.is_copy_open and self._copies.is_worth_copying(index)
+        has_copy = left.is_copy_open and self._copies.is_worth_copying(index, is_busy=is_busy)
         left.is_file_open &= not has_file and (is_busy or is_worth_a_file)
         left.is_copy_open &= not has_copy and is_busy
         return has_file, has_copy

@@ -223,6 +223,7 @@ class TickLoop:
         """One plan, carried out and reported. False if there was nothing to do."""
         begun_unix, begun = self._clock.unix(), self._clock.monotonic()
         self._parking.before_plan()
+        self._scheduler.memory_at_hand(self._engine.ready_bytes)
         plan = self._scheduler.plan(self._memory.before_plan())
         self._memory.after_plan(plan)
         if plan.eviction_look is not None:
