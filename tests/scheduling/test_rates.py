@@ -57,3 +57,15 @@ def test_entry_bytes_follow_the_sizes_seen() -> None:
     assert rates.entry_bytes(100) == 0
     rates.observe_entry(10, 230)
     assert rates.entry_bytes(100) == 2300
+
+
+@pytest.mark.parametrize(
+    ("ready_tokens", "seconds"), [(0, 0.001 + 0.05), (400, 0.001 + 0.03), (1000, 0.001), (2000, 0.001)]
+)
+def test_save_into_memory_that_is_at_hand_costs_less(ready_tokens: int, seconds: float) -> None:
+    rates = Rates()
+    rates.observe_entry(1, 1000)
+    rates.observe_save(1000, 0.001)
+    rates.observe_save(1000, 0.051, new_bytes=10**6)
+    rates.ready_bytes = ready_tokens * 1000
+    assert rates.save_seconds(1000) == pytest.approx(seconds)

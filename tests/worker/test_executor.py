@@ -1,6 +1,7 @@
 """Plans carried out on the fake engine."""
 
 import numpy as np
+import pytest
 from tests.fixtures.tick_loop import SteppedClock, make_job, words
 
 from superfluid.domain.reply import Finish
@@ -56,6 +57,14 @@ class _Unexportable(FakeEngine):
         raise EngineFaultError("no export today")
 
 
+class _Prepared(FakeEngine):
+    """Has memory ready for states of 500 bytes."""
+
+    @property
+    def ready_bytes(self) -> int:
+        return 500
+
+
 class _AbortedOnce(FakeEngine):
     """The first step ends after ten tokens."""
 
@@ -91,6 +100,17 @@ def test_execute_failed_export_is_a_lost_entry() -> None:
     execution = bench.tick()
     assert (execution.lost_entries, execution.entry_bytes) == ([0], {})
     assert len(bench.executor.host_cache) == 0
+
+
+@pytest.mark.parametrize(("engine", "ready_bytes"), [(FakeEngine, 0), (_Prepared, 500)])
+def test_execute_save_tells_how_much_of_it_went_to_new_memory(engine: type[FakeEngine], ready_bytes: int) -> None:
+    bench = _Bench(engine(lanes=1))
+    bench.finish(words(1, 200))
+    bench.scheduler.submit(make_job(words(2, 200), max_tokens=1))
+    execution = bench.tick()
+    (size_bytes,) = execution.entry_bytes.values()
+    assert size_bytes > 500
+    assert execution.outcome().new_bytes == size_bytes - ready_bytes
 
 
 def test_execute_aborted_chunk_goes_on_where_it_ended() -> None:
