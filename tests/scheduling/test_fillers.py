@@ -60,6 +60,10 @@ def _lane(index: int, kind: str) -> Lane:
         ("DpD", 0, [1]),
         ("DppD", 0, [1, 2]),
         ("DpDDpD", 0, [1, 4]),
+        # no more than there are lanes that decode
+        ("DpppD", 0, []),
+        ("DpppDD", 0, [1, 2, 3]),
+        ("DppDppD", 0, [1, 2]),
         # at the edges there is nothing to close
         ("pDDp", 0, []),
         ("ppD", 0, []),

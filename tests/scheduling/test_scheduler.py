@@ -67,7 +67,7 @@ def test_plan_nobody_decodes_takes_chunks_of_about_a_second() -> None:
     shadow = _shadow()
     shadow.submit(make_job(text(1, 1000)))
     shadow.step()
-    assert shadow.step().chunk == Chunk(next(iter(shadow.streams)), 0, 32, 125, False)
+    assert shadow.step().chunk == Chunk(next(iter(shadow.streams)), 0, 32, 121, False)
 
 
 def test_plan_streams_beside_a_long_prompt_get_a_token_every_other_tick() -> None:

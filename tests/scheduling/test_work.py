@@ -11,7 +11,7 @@ from superfluid.domain.scheduling import SchedulingRules
 from superfluid.scheduling.rates import FIRST_CHUNK_TOKENS, MIN_CHUNK_TOKENS, Rates
 from superfluid.scheduling.sequence import Lane, Sequence
 from superfluid.scheduling.statistics import SchedulerCounters
-from superfluid.scheduling.work import WorkChooser
+from superfluid.scheduling.work import WorkChooser, part_of
 
 INTERACTIVE, COMPLETION, AGENT, BACKGROUND = QosClass
 PREFILL_SECONDS = 0.004
@@ -137,8 +137,63 @@ def test_length_of_a_chunk(decoding: list[Reply], rules: SchedulingRules, can_cu
     chooser = _chooser([Prompt(rest=3000), *decoding], rules, can_cut_chunks=can_cut)
     work = chooser.choose(0.0)
     assert work.chunk is not None
-    assert abs(work.chunk.length - tokens) <= 1
-    assert work.chunk_budget_tokens == work.chunk.length
+    assert abs(work.chunk_budget_tokens - tokens) <= 1
+    # Of 3000 tokens: chunks of one size.
+    assert tokens - 3 <= work.chunk.length <= tokens + 3
+    limit = rules.prefill_budget_tokens
+    assert not limit or work.chunk.length <= limit
+
+
+@pytest.mark.parametrize(
+    ("rest", "budget", "chunks"),
+    [
+        (100, 150, [100]),
+        # of one size, and as few as the budget allows
+        (388, 150, [130, 129, 129]),
+        (300, 150, [150, 150]),
+        (250, 150, [125, 125]),
+        (1000, 450, [334, 333, 333]),
+        # a little more at once, rather than a short rest
+        (160, 150, [160]),
+        (165, 150, [165]),
+        (310, 150, [155, 155]),
+        (480, 150, [160, 160, 160]),
+        # but only a little
+        (166, 150, [83, 83]),
+        (350, 150, [117, 117, 116]),
+        # equal ones would all be short: one of them is enough
+        (120, 90, [90, 30]),
+        (200, 90, [67, 67, 66]),
+        (128, 90, [64, 64]),
+        # short budgets
+        (100, 40, [40, 40, 20]),
+        (42, 40, [42]),
+        (81, 40, [40, 41]),
+        # one token is never left over
+        (45, 40, [40, 5]),
+        (41, 40, [41]),
+        (17, 16, [17]),
+        (2, 16, [2]),
+    ],
+)
+def test_rest_of_a_prompt_is_divided_evenly_without_short_pieces(rest: int, budget: int, chunks: list[int]) -> None:
+    divided: list[int] = []
+    while rest:
+        divided.append(part_of(rest, budget, budget * 11 // 10))
+        rest -= divided[-1]
+    assert divided == chunks
+
+
+@pytest.mark.parametrize(("rest", "chunks"), [(100, [100]), (101, [99, 2]), (150, [75, 75]), (130, [65, 65])])
+def test_chunk_has_no_more_tokens_than_the_operator_allows(rest: int, chunks: list[int]) -> None:
+    chooser = _chooser([Prompt(rest=rest)], SchedulingRules(prefill_budget_tokens=100))
+    lane, divided = chooser.lanes[0], list[int]()
+    while lane.is_prefilling:
+        chunk = chooser.choose(0.0).chunk
+        assert chunk is not None
+        divided.append(chunk.length)
+        lane.length += chunk.length
+    assert divided == chunks
 
 
 def test_length_of_a_first_chunk_is_small() -> None:

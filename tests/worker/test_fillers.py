@@ -25,6 +25,7 @@ from superfluid.engine.fake_script import FakeScript
 from superfluid.engine.interface import Row, StepResult
 from superfluid.engine.llama import LlamaEngine, LlamaOptions
 from superfluid.scheduling.placement import count_runs
+from superfluid.worker.executor import OUTPUTS_TOGETHER
 from superfluid.worker.protocol import Cancel
 
 LANES = 4
@@ -35,8 +36,8 @@ class _Watched(CostlyEngine):
     """Keeps its decode steps. In the middle of one with rows that want no logits ``disturb`` is called once; if that
     aborts the step, two rows of it are done."""
 
-    def __init__(self, clock: SteppedClock) -> None:
-        super().__init__(FakeScript(flash_attention=True), lanes=LANES, clock=clock)
+    def __init__(self, clock: SteppedClock, lanes: int) -> None:
+        super().__init__(FakeScript(flash_attention=True), lanes=lanes, clock=clock)
         self.steps: list[list[Row]] = []
         self.disturb: Callable[[], None] | None = None
         self._is_aborted = False
@@ -67,14 +68,14 @@ def _filled(rows: Sequence[Row]) -> list[int]:
 
 
 class Beside:
-    """Three replies, and between them a prompt of 700 tokens that has just arrived on lane 1."""
+    """Replies on all lanes but one, where a prompt of 700 tokens has just arrived."""
 
-    def __init__(self, *, is_traced: bool = False) -> None:
+    def __init__(self, lanes: int = LANES, *, is_traced: bool = False) -> None:
         clock = SteppedClock()
-        self.engine = _Watched(clock)
-        settings = msgspec.structs.replace(make_settings(LANES), is_traced=is_traced)
+        self.engine = _Watched(clock, lanes)
+        settings = msgspec.structs.replace(make_settings(lanes), is_traced=is_traced)
         self.loop = SteppedLoop(settings=settings, engine=self.engine, clock=clock)
-        self.jobs = [make_job(words(seed, 20), max_tokens=60, ignore_eos=True) for seed in range(LANES)]
+        self.jobs = [make_job(words(seed, 20), max_tokens=60, ignore_eos=True) for seed in range(lanes)]
         self.received = [self.loop.submit(job) for job in self.jobs]
         while not all(received.tokens for received in self.received):
             self.loop.tick()
@@ -101,6 +102,21 @@ def test_steps_beside_a_prompt_are_of_neighbouring_lanes_and_read_it() -> None:
     beside.loop.run()
     assert beside.answer.tokens == cold_reply(beside.prompt)
     assert [received.tokens for received in beside.received] == [cold_reply(job) for job in beside.jobs]
+
+
+def test_rows_of_a_prompt_have_logits_where_that_makes_their_number_full_and_nobody_looks_at_them() -> None:
+    beside = Beside(lanes=OUTPUTS_TOGETHER)
+    beside.loop.tick()
+    before = len(beside.engine.steps)
+    while not beside.answer.tokens:
+        beside.loop.tick()
+    steps = [[row.wants_logits for row in rows] for rows in beside.engine.steps[before:]]
+    assert steps
+    assert all(wants == ["last"] * OUTPUTS_TOGETHER for wants in steps)
+    beside.loop.run()
+    assert beside.answer.tokens == cold_reply(beside.prompt)
+    assert [received.tokens for received in beside.received] == [cold_reply(job) for job in beside.jobs]
+    assert beside.loop.records[-1].prefill_tokens_total == OUTPUTS_TOGETHER * 20 + 700
 
 
 def test_records_tell_of_each_read_token_once_and_of_chunks_alone_how_fast_that_is() -> None:
