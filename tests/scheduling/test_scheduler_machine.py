@@ -62,6 +62,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         caps=st.tuples(*[st.none() | st.just(1)] * 4),
         speculation=st.sampled_from(_SPECULATIONS),
         memory=st.sampled_from(_MEMORIES),
+        checked_repeats=st.sampled_from([1, 2, 5, 11]),
     )
     def start(
         self,
@@ -74,6 +75,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         caps: tuple[int | None, int | None, int | None, int | None],
         speculation: SpeculationRules,
         memory: MemoryRules,
+        checked_repeats: int,
     ) -> None:
         rules = make_settings(
             lanes=lanes,
@@ -92,6 +94,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.max_tokens: dict[int, int] = {}
         self.shadow = Shadow(rules, _next_token)
         self.shadow.guess = _guess
+        self.shadow.checked_repeats = checked_repeats
 
     @rule(
         seed=st.integers(1, 3),

@@ -1,5 +1,6 @@
 """What is read from the files of ``/proc``."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,7 @@ def test_stat_without_these_cpus_is_refused(text: str) -> None:
 
 
 def test_waited_time_is_the_second_number_in_nanoseconds() -> None:
-    assert parse_waited("8000000000 1500000000 12\n") == 1.5
+    assert parse_waited(b"8000000000 1500000000 12\n") == 1.5
 
 
 def test_waited_time_adds_up_threads_and_forgets_those_that_end(proc: _Proc) -> None:
@@ -71,6 +72,29 @@ def test_waited_time_adds_up_threads_and_forgets_those_that_end(proc: _Proc) -> 
     assert waited.read() == pytest.approx(0.75)
     proc.ends("b")
     assert waited.read() == pytest.approx(0.0)
+
+
+def test_waited_time_of_a_thread_that_got_the_number_of_an_earlier_one_is_its_own(proc: _Proc) -> None:
+    waited = WaitedTime(proc.tasks)
+    proc.waits(a=1.0, b=2.0)
+    assert waited.read() == pytest.approx(3.0)
+    proc.ends("b")
+    assert waited.read() == pytest.approx(0.0)
+    proc.waits(b=0.5)
+    assert waited.read() == pytest.approx(0.5)
+
+
+def test_files_of_threads_that_have_ended_are_closed(proc: _Proc) -> None:
+    waited = WaitedTime(proc.tasks)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    proc.waits(a=1.0, b=2.0, c=3.0)
+    waited.read()
+    assert len(os.listdir("/proc/self/fd")) == descriptors + 3
+    proc.ends("b")
+    waited.read()
+    assert len(os.listdir("/proc/self/fd")) == descriptors + 2
+    waited.close(["a", "c"])
+    assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
 def test_waited_time_is_unknown_without_the_file(proc: _Proc, tmp_path: Path) -> None:

@@ -83,6 +83,13 @@ class Admission:
     def free_lanes(self) -> int:
         return sum([lane.sequence is None for lane in self._lanes])
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether no job can get a lane, or lose one, until something else happens than time passing."""
+        if not self.queue or self._is_taken_alone:
+            return True
+        return not self.free_lanes and not self.queue.has_urgent
+
     def admit(self, tick: int, now: float) -> Moves:
         """Changes queue, lanes and index as if the plan had succeeded."""
         moves = Moves(drop_list=[DropEntry(entry_id) for entry_id in (*self._index.tidy(), *self._pressure.relieve())])

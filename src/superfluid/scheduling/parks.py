@@ -125,8 +125,9 @@ class Parks:
 
     def wanted_reads(self) -> list[KvFile]:
         """The files that are to be read now: for jobs that wait already, and for those that are next."""
-        for sequence in islice(self._queue, len(self._lanes)):
-            self.must_wait(sequence)
+        if len(self.index):
+            for sequence in islice(self._queue, len(self._lanes)):
+                self.must_wait(sequence)
         if not self._waiting:
             return []
         room = MAX_READS - len(self._reading) - sum([sequence.held_entry is not None for sequence in self._queue])

@@ -59,7 +59,7 @@ class Pins:
 
     @property
     def next_deadline_unix(self) -> float | None:
-        return min((pin.deadline_unix for pin in self._pins.values()), default=None)
+        return min([pin.deadline_unix for pin in self._pins.values()]) if self._pins else None
 
     def set_session(self, session: int, deadline_unix: float, now_unix: float) -> None:
         """The last deadline wins; one that has passed, or 0, lets go."""

@@ -120,8 +120,13 @@ class StepPlan:
         return tuple(sorted((*self.decodes, *self.fillers), key=lambda row: row.lane)) if self.fillers else self.decodes
 
     @property
+    def has_moves(self) -> bool:
+        """Whether lanes or host memory change hands."""
+        return bool(self.saves or self.drops or self.placements or self.preemptions)
+
+    @property
     def is_empty(self) -> bool:
-        return not (self.saves or self.drops or self.placements or self.decodes or self.chunk or self.preemptions)
+        return not (self.decodes or self.chunk or self.has_moves)
 
 
 @dataclass(frozen=True, slots=True)

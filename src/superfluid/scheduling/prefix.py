@@ -81,6 +81,11 @@ class PrefixIndex:
     def size_bytes(self) -> int:
         return self._size_bytes
 
+    @property
+    def is_tidy(self) -> bool:
+        """Whether ``tidy`` would find nothing to do: nothing was added since, and nothing is held."""
+        return not self._fresh
+
     def add(
         self, tokens: Tokens, tick: int, *, is_transient: bool, owner: int | None = None, adapter: int = 0
     ) -> HostEntry:

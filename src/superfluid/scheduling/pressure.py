@@ -4,6 +4,7 @@ The memory that counts is what lanes and the host cache may hold together. Lanes
 """
 
 import enum
+from typing import Final
 
 from superfluid.domain.memory import MemoryRules
 from superfluid.domain.statistics import blocks
@@ -12,6 +13,9 @@ from superfluid.scheduling.prefix import PrefixIndex
 from superfluid.scheduling.rates import Rates
 from superfluid.scheduling.sequence import Lane
 from superfluid.scheduling.statistics import SchedulerCounters
+
+CALM: Final = 1 << 20
+"""More steps than anybody asks for."""
 
 
 class PressureLevel(enum.IntEnum):
@@ -72,6 +76,18 @@ class Pressure:
         is_critical, self._is_critical = self._is_critical, False
         return is_critical
 
+    def calm_steps(self, step_tokens: int) -> int:
+        """In how many plans from now on there is nothing to relieve, if each step adds so many tokens to running lanes
+        and nothing else happens: rather too few than too many."""
+        if self._signal is not PressureLevel.NONE or self._is_critical:
+            return 0
+        if not self._index.size_bytes:
+            return CALM
+        room_bytes = self.total_bytes * self._rules.pressure_high_percent / 100 - self._index.size_bytes
+        room = self._rates.tokens_in(room_bytes) - self._running_tokens
+        # A plan less, since sizes are rounded.
+        return max(0, int(min(CALM, room / step_tokens)) - 1)
+
     def relieve(self) -> list[int]:
         """Removes what must go now; returns the ids."""
         self.look = None
@@ -96,8 +112,12 @@ class Pressure:
         return dropped
 
     @property
+    def _running_tokens(self) -> int:
+        return sum([lane.length for lane in self._lanes if lane.sequence is not None])
+
+    @property
     def _running_bytes(self) -> int:
-        return self._rates.entry_bytes(sum([lane.length for lane in self._lanes if lane.sequence is not None]))
+        return self._rates.entry_bytes(self._running_tokens)
 
     def _is_over(self, percent: int) -> bool:
         """At the mark or over it, and there is something to give."""

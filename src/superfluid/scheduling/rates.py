@@ -1,5 +1,6 @@
 """What things cost on this machine with this model, learned from measured steps. Pure: durations are arguments."""
 
+from math import inf
 from typing import Final
 
 KEEP_OF_OLD: Final = 0.7
@@ -73,6 +74,10 @@ class Rates:
     def entry_bytes(self, tokens: int) -> int:
         """Estimated size of ``tokens`` in host memory; 0 if no entry has been seen."""
         return int((self._bytes_per_token or 0.0) * tokens)
+
+    def tokens_in(self, size_bytes: float) -> float:
+        """Estimated length of an entry of that size; infinite if no entry has been seen."""
+        return size_bytes / self._bytes_per_token if self._bytes_per_token else inf
 
     def chunk_tokens(self, decoding_lanes: int, target_seconds: float) -> int:
         """How long the next chunk may be so that it and a decode step of the others fit ``target_seconds``."""

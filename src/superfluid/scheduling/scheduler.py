@@ -27,6 +27,7 @@ from superfluid.scheduling.plan import Admitted, Chunk, Retired, StepOutcome, St
 from superfluid.scheduling.prefix import PrefixIndex
 from superfluid.scheduling.pressure import Pressure, PressureLevel
 from superfluid.scheduling.rates import Rates
+from superfluid.scheduling.repeats import Repeats
 from superfluid.scheduling.sequence import Lane, Sequence
 from superfluid.scheduling.speculation import Speculation
 from superfluid.scheduling.statistics import LaneView, SchedulerCounters, SchedulerStatistics
@@ -116,6 +117,7 @@ class Scheduler:
             can_cut_chunks=settings.can_truncate,
             fills_gaps=settings.can_truncate and not settings.replays_replies and not self._speculation.is_on,
         )
+        self._repeats = Repeats(self._lanes, self._index, self._admission, self._pressure)
         self._running: dict[int, Lane] = {}
         self._tick = 0
         self._now = 0.0
@@ -148,6 +150,7 @@ class Scheduler:
         """
         assert job.job_id not in self._running, "job ids are unique"
         assert job.job_id not in self._admission.queue, "job ids are unique"
+        self._repeats.end()
         tokens = self._checked_tokens(job)
         window = self._settings.window_tokens
         has_reply = len(tokens) > job.prompt_tokens
@@ -167,6 +170,7 @@ class Scheduler:
 
     def cancel(self, job_id: int) -> Retired | None:
         """Takes the job out of the queue or off its lane, which is free for the next plan. ``None`` if it is gone."""
+        self._repeats.end()
         queued = self._admission.queue.find(job_id)
         if queued is not None:
             self._admission.queue.remove(job_id)
@@ -186,6 +190,7 @@ class Scheduler:
 
     def forget_adapter(self, adapter: int) -> tuple[list[int], list[int]]:
         """Gives up what was computed with it: ids of host entries, and of lanes. No job may have it any more."""
+        self._repeats.end()
         entries = [entry.entry_id for entry in self._index if entry.adapter == adapter]
         for entry_id in entries:
             self._index.discard(entry_id)
@@ -197,6 +202,7 @@ class Scheduler:
 
     def set_background_rate(self, divisor: int) -> None:
         """Agent and background jobs decode at one ``divisor``-th of their rate. 0 counts as 1."""
+        self._repeats.end()
         self._work.background_divisor = max(1, divisor)
 
     def memory_at_hand(self, size_bytes: int) -> None:
@@ -205,10 +211,12 @@ class Scheduler:
 
     def system_pressure(self, level: PressureLevel) -> None:
         """What the operating system says of its memory; the next plan acts on it."""
+        self._repeats.end()
         self._pressure.signal(level)
 
     def hold_background(self, *, is_held: bool) -> None:
         """While it holds, jobs of the last class get no lane unless they have waited long."""
+        self._repeats.end()
         self._admission.is_background_held = is_held
 
     def plan(self, now_unix: float = 0.0) -> StepPlan:
@@ -216,6 +224,17 @@ class Scheduler:
 
         ``now_unix`` is what the deadlines of pins are held against.
         """
+        plan = self._repeats.take()
+        if plan is None:
+            return self.plan_anew(now_unix)
+        self._tick += 1
+        self.copies.tick = self._tick
+        self._work.repeat()
+        return plan
+
+    def plan_anew(self, now_unix: float = 0.0) -> StepPlan:
+        """As ``plan``, whatever the last one was."""
+        self._repeats.end()
         self._tick += 1
         self.copies.tick = self._tick
         moves = self._admission.admit(self._tick, self._now)
@@ -225,7 +244,7 @@ class Scheduler:
         for lane in moves.admitted.values():
             self.pins.placed(lane, now_unix)
         work = self._work.choose(self._now)
-        return StepPlan(
+        plan = StepPlan(
             moves.saves,
             moves.drops,
             moves.placements,
@@ -237,12 +256,17 @@ class Scheduler:
             self._pressure.look,
             work.fillers,
         )
+        if self._work.is_steady and not self._speculation.is_on:
+            self._repeats.note(plan)
+        return plan
 
     def complete(self, plan: StepPlan, outcome: StepOutcome) -> StepResult:
         """Takes in what became of ``plan``; jobs that are over have left their lanes."""
         self._now += (outcome.engine_seconds + plan.pause_seconds) / self._settings.rules.tick_target_seconds
-        self._complete_transfers(plan, outcome)
-        admitted = tuple([self._admitted(placement.job_id) for placement in plan.placements])
+        admitted: tuple[Admitted, ...] = ()
+        if plan.has_moves or outcome.cold_lanes:
+            self._complete_transfers(plan, outcome)
+            admitted = tuple([self._admitted(placement.job_id) for placement in plan.placements])
         self._complete_chunk(plan, outcome)
         for job_id in outcome.replayed:
             lane = self._running[job_id]
@@ -260,8 +284,10 @@ class Scheduler:
             lane.release()
             lane.empty()
             retired.append(Retired(job_id, Finish.ERROR))
-        if plan.saves or plan.drops or plan.placements or retired:
+        if plan.has_moves or retired:
             self.pins.changed()
+        if retired or outcome.cold_lanes:
+            self._repeats.end()
         self.pins.settle()
         return StepResult(admitted, tuple(retired), first)
 

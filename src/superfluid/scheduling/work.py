@@ -79,6 +79,15 @@ class WorkChooser:
             return Work(chunk=self._chunk(prefilling, budget, now), chunk_budget_tokens=budget)
         return Work(chunk_budget_tokens=budget, pause_seconds=self._pause(decoding) if decoding else 0.0)
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether the next turn of the same lanes is like this one: a step of all of them."""
+        return self.background_divisor == 1 and not self._steps_left
+
+    def repeat(self) -> None:
+        """The step that was chosen last is taken once more, in a new turn."""
+        self._turn += 1
+
     def completed_chunk(self, chunk: Chunk, seconds: float, *, is_cut: bool) -> None:
         """Prompts that were passed by an older one have no claim, those passed by a younger one have waited. What a
         chunk that was cut short has left of its turn is for whom it was cut."""

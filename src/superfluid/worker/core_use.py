@@ -14,11 +14,13 @@ from superfluid.worker.threads import CoreReading
 TASKS: Final = Path("/proc/self/task")
 STAT: Final = Path("/proc/stat")
 _NANOSECOND: Final = 1e-9
+_SCHEDSTAT_BYTES: Final = 80
+"""Three numbers of at most twenty digits."""
 _BUSY_FIELDS: Final = (0, 1, 2, 5, 6, 7)
 """Of a CPU's line: user, nice, system, irq, softirq, steal. The others are idle time, or counted in these already."""
 
 
-def parse_waited(text: str) -> float:
+def parse_waited(text: bytes) -> float:
     """Seconds a thread was ready without a core, of its ``schedstat``. Raises ValueError."""
     return int(text.split()[1]) * _NANOSECOND
 
@@ -42,11 +44,15 @@ def parse_busy(lines: Iterable[str], cpus: Collection[int], ticks_per_second: in
 
 
 class WaitedTime:
-    """How long all threads of this process have waited for a core. One per thread that asks."""
+    """How long all threads of this process have waited for a core. One per thread that asks.
+
+    The files of living threads stay open: opening one takes many times as long as reading it.
+    """
 
     def __init__(self, tasks: Path = TASKS) -> None:
         self._tasks = tasks
         self._before: dict[str, float] = {}
+        self._descriptors: dict[str, int] = {}
 
     def read(self) -> float | None:
         """Seconds since the last time, added up over the threads; ``None`` where the system does not tell."""
@@ -54,15 +60,30 @@ class WaitedTime:
             names = os.listdir(self._tasks)
         except OSError:
             return None
+        self.close(self._descriptors.keys() - names)
         now: dict[str, float] = {}
         for name in names:
             try:
-                now[name] = parse_waited((self._tasks / name / "schedstat").read_text(encoding="ascii"))
+                now[name] = parse_waited(self._read_file(name))
             except (OSError, ValueError, IndexError):
                 # The thread has just ended; or this kernel keeps no such record, for any.
-                continue
+                self.close([name])
         before, self._before = self._before, now
         return sum([waited - before.get(name, 0.0) for name, waited in now.items()]) if now else None
+
+    def close(self, names: Iterable[str]) -> None:
+        """Lets go of the files of these threads."""
+        for name in names:
+            descriptor = self._descriptors.pop(name, None)
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _read_file(self, name: str) -> bytes:
+        descriptor = self._descriptors.get(name)
+        if descriptor is None:
+            path = f"{self._tasks}/{name}/schedstat"
+            descriptor = self._descriptors[name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return os.pread(descriptor, _SCHEDSTAT_BYTES, 0)
 
 
 class CoreUse:

@@ -91,6 +91,11 @@ class KvCatalog:
         )
         self._is_changed = True
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether there is something to tell the daemon."""
+        return self._is_changed
+
     def take_changes(self, size_bytes: int) -> KvChanged | None:
         """What to tell the daemon, if there is something; ``size_bytes`` is that of all files on the disk."""
         if not self._is_changed:

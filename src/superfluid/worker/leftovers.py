@@ -73,6 +73,8 @@ class Leftovers:
     def next_export(self, *, is_busy: bool) -> Export | None:
         """The lane that has waited longest, if its time has come and something of it is to be kept; that is then
         settled. ``is_busy``: jobs are running."""
+        if not self._left:
+            return None
         for index, left in sorted(self._left.items(), key=lambda item: item[1].since):
             if self._clock.monotonic() - left.since < SETTLE_SECONDS or (is_busy and not self.has_time()):
                 return None

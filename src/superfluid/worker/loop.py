@@ -224,13 +224,15 @@ class TickLoop:
         begun_unix, begun = self._clock.unix(), self._clock.monotonic()
         self._parking.before_plan()
         self._scheduler.memory_at_hand(self._engine.ready_bytes)
-        plan = self._scheduler.plan(self._memory.before_plan())
-        self._memory.after_plan(plan)
+        self._memory.before_plan(begun_unix, begun)
+        plan = self._scheduler.plan(begun_unix)
         if plan.eviction_look is not None:
+            self._memory.evicted(plan.eviction_look)
             self._engine.drop_spare_memory()
         self._parking.after_plan()
         self._pause_seconds = plan.pause_seconds
-        self._log_preemptions(plan)
+        if plan.preemptions:
+            self._log_preemptions(plan)
         planned = self._clock.monotonic()
         if plan.is_empty and not self._reporter.has_news:
             self._scheduler.complete(plan, StepOutcome())

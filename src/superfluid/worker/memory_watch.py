@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from superfluid.clock import Clock
-from superfluid.scheduling.plan import StepPlan
+from superfluid.scheduling.plan import EvictionLook
 from superfluid.scheduling.pressure import PressureLevel
 from superfluid.scheduling.scheduler import Scheduler
 from superfluid.worker.debug import pressure_line
@@ -38,22 +38,18 @@ class MemoryWatch:
         self._critical_since: float | None = None
         self._has_changed = False
 
-    def before_plan(self) -> float:
-        """Lets pins end and asks the system, at most once a second. Returns the time, as ``plan`` wants it."""
-        now_unix = self._clock.unix()
+    def before_plan(self, now_unix: float, now: float) -> None:
+        """Lets pins end and asks the system, at most once a second."""
         deadline = self._scheduler.pins.next_deadline_unix
         if deadline is not None and deadline <= now_unix:
             self._has_changed |= self._scheduler.pins.expire(now_unix)
-        now = self._clock.monotonic()
         if self._read_pressure is not None and now - self._polled_at >= POLL_SECONDS:
             self._polled_at = now
             self._act(self._read_pressure(), now)
-        return now_unix
 
-    def after_plan(self, plan: StepPlan) -> None:
+    def evicted(self, look: EvictionLook) -> None:
         """Tells of an eviction decision, if the operator wants to see them."""
-        look = plan.eviction_look
-        if self._debug is not None and look is not None:
+        if self._debug is not None:
             self._debug(pressure_line(look))
 
     def pin(self, session: int, deadline_unix: float) -> None:

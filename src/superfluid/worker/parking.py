@@ -80,11 +80,12 @@ class Parking:
 
     def after_tick(self, plan: StepPlan, execution: Execution) -> None:
         """Takes note of what was restored, saved and lost, and of what jobs have left in lanes."""
-        if self._files is not None and plan.saves:
-            self._write_saved(plan, execution, self._files)
-        self._forget_placed(plan)
-        if self._resuming is not None and (plan.drops or plan.placements):
-            self._resuming.after_tick(plan, execution)
+        if plan.has_moves:
+            if self._files is not None and plan.saves:
+                self._write_saved(plan, execution, self._files)
+            self._forget_placed(plan)
+            if self._resuming is not None:
+                self._resuming.after_tick(plan, execution)
         self._look_at_lanes()
         self._report()
 
@@ -320,6 +321,8 @@ class Parking:
             lane.empty()
 
     def _report(self) -> None:
+        if not self._catalog.has_changes:
+            return
         changed = self._catalog.take_changes(0 if self._files is None else self._files.size_bytes)
         if changed is not None:
             self._send(changed)
