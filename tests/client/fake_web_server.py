@@ -214,6 +214,10 @@ class FakeWebServer:
             }
         }
 
+    def _Warmth(self, fields: Json) -> Json:  # noqa: N802
+        self.session(fields["session"])
+        return {"Warmth": {"lane": 3, "memory": 2, "disk": 0}}
+
     def _Fork(self, fields: Json) -> Json:  # noqa: N802
         return self._child(fields, fields["at_event"], "Forked", {})
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from superfluid_client import Client, Drop, QosClass, RequestRefused, Sampling, ToolCall
+from superfluid_client import Client, Drop, QosClass, RequestRefused, Sampling, ToolCall, Warmth
 from superfluid_client.session import Session
 from tests.client.fake_web_server import FakeSession, FakeWebServer, done
 
@@ -155,6 +155,10 @@ def test_inspect_reads_the_whole_session(session: Session) -> None:
     assert inspection.sampling == session.sampling
     assert (inspection.tier, inspection.summary.events, inspection.tokens) == ("Parked", 2, (1, 2, 3))
     assert inspection.events == tuple(session.events())
+
+
+def test_warmth_says_what_lies_where(session: Session) -> None:
+    assert session.warmth() == Warmth(lane=3, memory=2, disk=0)
 
 
 def test_events_from_a_cursor(session: Session) -> None:

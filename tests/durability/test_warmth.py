@@ -1,8 +1,6 @@
-"""A small call between two turns of a long conversation, on a real daemon with one lane: that stays warm."""
+"""Which tier a session is said to be in, over its life: real daemons, a real engine with one lane."""
 
-import http.client
 import json
-import re
 import time
 import urllib.request
 from collections.abc import Callable
@@ -10,112 +8,93 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.fixtures.live_daemon import LiveDaemon
+from tests.fixtures.client_commands import run_client
+from tests.fixtures.live_daemon import Calls, LiveDaemon, RefusedError
 from tests.fixtures.tiny_gguf import write_tiny_model
 
+from superfluid.domain.events import PurgeMode
+from superfluid.native import requests, responses
+
 OPTIONS = ("--max-batch", "1", "--max-context", "2048", "--flash-attn", "off")
-TEXT = " ".join(f"stone {number} lies in the river" for number in range(40))
-UTILITY = {
-    "a few words": [{"role": "user", "content": "Name this chat."}],
-    "its own system prompt": [
-        {"role": "system", "content": "You write titles of three words, and nothing else."},
-        {"role": "user", "content": "stone 1 lies in the river"},
-    ],
-}
+FIRST = " ".join(f"stone {number} lies in the river" for number in range(40))
+SECOND = " ".join(f"tree {number} stands on the hill" for number in range(40))
 SECONDS = 20.0
-COPIED = "host_cache_entries"
-WRITTEN = "superfluid_parks_total"
-
-Start = Callable[..., LiveDaemon]
 
 
-@pytest.fixture
-def start(tmp_path: Path) -> Start:
-    def make(*options: str) -> LiveDaemon:
-        return LiveDaemon(tmp_path, write_tiny_model(tmp_path / "tiny.gguf", seed=3), *OPTIONS, *options)
-
-    return make
-
-
-def port_of(daemon: LiveDaemon) -> int:
-    return int(re.findall(r"listening on http://127\.0\.0\.1:(\d+)", daemon.log)[-1])
+def slots(daemon: LiveDaemon) -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{daemon.http_port}/slots") as page:
+        (entry,) = json.load(page)
+        assert isinstance(entry, dict)
+        return entry
 
 
-def chat(daemon: LiveDaemon, messages: list[dict[str, str]]) -> tuple[str, dict[str, Any]]:
-    """The reply and its usage."""
-    connection = http.client.HTTPConnection("127.0.0.1", port_of(daemon), timeout=SECONDS)
-    connection.request("GET", "/v1/models")
-    model = json.load(connection.getresponse())["data"][0]["id"]
-    body = {"model": model, "messages": messages, "max_tokens": 12, "temperature": 0}
-    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
-    answer = json.load(connection.getresponse())
-    connection.close()
-    return answer["choices"][0]["message"]["content"], answer["usage"]
+def in_slots(daemon: LiveDaemon) -> dict[str, list[int]]:
+    """The sessions by tier."""
+    entry = slots(daemon)
+    tiers = {"lane": "lanes", "memory": "host_cache", "disk": "disk_cache"}
+    return {name: [part["session"] for part in entry[key]] for name, key in tiers.items()}
 
 
-def page(daemon: LiveDaemon, path: str) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port_of(daemon)}{path}") as answer:
-        text: str = answer.read().decode()
-    return text
+def turn(client: Calls, session: int, text: str) -> int:
+    """The tokens that are computed then: all but the last one drawn."""
+    client.append(session, text)
+    for _ in client.stream(session, 12):
+        pass
+    return client.inspect(session).summary.tokens - 1
 
 
-def metric(daemon: LiveDaemon, name: str) -> int:
-    """A series of /metrics, or a number of /slots."""
-    metrics = re.search(rf"^{name}(?:\{{[^}}]*\}})? (\d+)", page(daemon, "/metrics"), re.MULTILINE)
-    found = metrics or re.search(rf'"{name}": ?(\d+)', page(daemon, "/slots"))
-    return 0 if found is None else int(found[1])
+def warmth(client: Calls, session: int) -> responses.Warmth:
+    reply = client.ask(requests.Warmth(session))
+    assert isinstance(reply, responses.Warmth)
+    return reply
 
 
-def wait_for(daemon: LiveDaemon, name: str) -> None:
+def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + SECONDS
-    while not metric(daemon, name):
-        assert time.monotonic() < deadline, f"{name} stays at 0"
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come"
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("utility", UTILITY.values(), ids=UTILITY)
-@pytest.mark.parametrize(
-    ("options", "awaited"),
-    [
-        ((), None),
-        ((), COPIED),
-        (("--host-cache-gb", "0"), None),
-        (("--host-cache-gb", "0"), WRITTEN),
-        (("--prefix-disk-gb", "0"), None),
-    ],
-    ids=["at once", "later", "no host cache, at once", "no host cache, later", "no disk, at once"],
-)
-def test_conversation_over_http_is_warm_after_a_utility_call(
-    start: Start, options: tuple[str, ...], awaited: str | None, utility: list[dict[str, str]]
-) -> None:
-    with start(*options) as daemon:
-        conversation = [{"role": "user", "content": TEXT}]
-        reply, usage = chat(daemon, conversation)
-        if awaited is not None:
-            wait_for(daemon, awaited)
-        chat(daemon, utility)
-        conversation += [{"role": "assistant", "content": reply}, {"role": "user", "content": "And then?"}]
-        if options[:1] == ("--host-cache-gb",):
-            wait_for(daemon, WRITTEN)
-        _, again = chat(daemon, conversation)
-        assert again["prompt_tokens_details"]["cached_tokens"] >= usage["prompt_tokens"] - 2
+def test_session_is_in_a_lane_then_in_memory_then_on_the_disk_and_nowhere_when_it_is_purged(tmp_path: Path) -> None:
+    daemon = LiveDaemon(tmp_path, write_tiny_model(tmp_path / "tiny.gguf", seed=3), *OPTIONS)
+    with daemon:
+        with daemon.client() as client:
+            first, second = client.create(), client.create()
+            tokens = turn(client, first, FIRST)
+            wait_for(lambda: warmth(client, first).lane == tokens)
+            assert in_slots(daemon)["lane"] == [first]
+            assert slots(daemon)["lanes"][0]["kv_tokens"] == tokens
+            turn(client, second, SECOND)
+            wait_for(lambda: in_slots(daemon)["lane"] == [second])
+            wait_for(lambda: warmth(client, first) == responses.Warmth(0, tokens, tokens))
+            assert first in in_slots(daemon)["memory"]
+            listed = json.loads(run_client(daemon, "session", "list", "--json").out)
+            assert {row["id"]: row["warmth"]["memory"] for row in listed}[first] == tokens
+        daemon.kill()
+
+        daemon.start()
+        with daemon.client() as client:
+            wait_for(lambda: warmth(client, first) == responses.Warmth(0, 0, tokens))
+            assert in_slots(daemon) | {"disk": []} == {"lane": [], "memory": [], "disk": []}
+            turn(client, first, "And then?")
+            turn(client, second, "And then?")
+            wait_for(lambda: first in in_slots(daemon)["memory"])
+            client.ask(requests.Purge(first, 0, PurgeMode.CASCADE))
+            assert not any(first in sessions for sessions in in_slots(daemon).values())
+            assert second in in_slots(daemon)["lane"]
+            with pytest.raises(RefusedError, match="purged"):
+                warmth(client, first)
 
 
-@pytest.mark.parametrize("utility", UTILITY.values(), ids=UTILITY)
-@pytest.mark.parametrize("options", [(), ("--host-cache-gb", "0"), ("--no-park",)], ids=" ".join)
-def test_session_is_warm_after_a_utility_call(
-    start: Start, options: tuple[str, ...], utility: list[dict[str, str]]
-) -> None:
-    with start(*options) as daemon, daemon.client() as client:
-        session = client.create()
-        for text in (TEXT, "And then?"):
-            before = metric(daemon, "superfluid_warm_prefix_tokens_total")
-            held = len(client.inspect(session).tokens)
-            client.append(session, text)
-            for _ in client.stream(session, 12):
-                pass
-            warm = metric(daemon, "superfluid_warm_prefix_tokens_total") - before
-            chat(daemon, utility)
-            if options[:1] == ("--host-cache-gb",):
-                wait_for(daemon, WRITTEN)
-        assert warm >= held - 2
+def test_fork_is_warm_through_its_parent(tmp_path: Path) -> None:
+    daemon = LiveDaemon(tmp_path, write_tiny_model(tmp_path / "tiny.gguf", seed=3), *OPTIONS, "--no-park")
+    with daemon, daemon.client() as client:
+        parent = client.create()
+        tokens = turn(client, parent, FIRST)
+        fork = client.make(requests.Fork(parent, 2, None))
+        inherited = client.inspect(fork).summary.tokens
+        wait_for(lambda: warmth(client, parent).lane == tokens)
+        told = warmth(client, fork)
+        assert inherited * 7 // 8 <= told.lane <= inherited
+        assert told.disk == 0

@@ -1,13 +1,10 @@
 """What a worker tells of prefixes that are kept: on the tick loop with the fake engine, read as the daemon does."""
 
 from array import array
-from itertools import pairwise
 
-import pytest
 from tests.fixtures.tick_loop import SteppedLoop, make_job, make_settings, words
 
 from superfluid.domain.statistics import KeptPrefix, LaneStatus, Warmth
-from superfluid.worker.held_prefixes import mark_lengths
 from superfluid.worker.protocol import Forget
 from superfluid.worker.warm_prefixes import WarmPrefixes
 
@@ -34,25 +31,6 @@ def known(loop: SteppedLoop) -> WarmPrefixes:
 
 def warmth(loop: SteppedLoop, session: int, tokens: "array[int]") -> Warmth:
     return known(loop).warmth(session, tokens, can_truncate=True)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "lengths"),
-    [
-        (1, [1]),
-        (32, [32]),
-        (33, [32, 33]),
-        (350, [*range(32, 289, 32), 324, 350]),
-    ],
-)
-def test_marks_are_the_same_for_all_and_end_at_the_length(tokens: int, lengths: list[int]) -> None:
-    assert list(mark_lengths(tokens)) == lengths
-
-
-def test_marks_of_a_long_prefix_are_few() -> None:
-    lengths = list(mark_lengths(131_072))
-    assert len(lengths) < 70
-    assert all(later <= earlier + max(32, earlier // 8) for earlier, later in pairwise(lengths))
 
 
 def test_conversation_is_in_its_lane_then_in_memory_when_another_has_the_lane() -> None:

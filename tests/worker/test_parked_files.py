@@ -4,6 +4,7 @@ from array import array
 
 from superfluid.kvfiles.names import token_digest
 from superfluid.worker.parked_files import ParkedFiles
+from superfluid.worker.prefix_marks import packed_digests
 from superfluid.worker.protocol import KvChanged, KvFileAdded, KvTotals
 
 STREAM = array("i", range(500))
@@ -43,6 +44,22 @@ def test_prefix_is_the_longest_state_within_the_stream_whosever_it_is() -> None:
     assert parked.covered_tokens(9, STREAM) == 300
     parked.take(change(removed=(4,)))
     assert parked.covered_tokens(9, STREAM) == 0
+
+
+def test_beginning_of_another_sessions_file_counts_up_to_a_mark() -> None:
+    lengths = [256, 288, 324]
+    parked = ParkedFiles()
+    digests = packed_digests(STREAM.tobytes(), lengths)
+    parked.take(change(KvFileAdded(1, 7, 500, token_digest(STREAM.tobytes()), lengths, digests)))
+    assert [parked.covered_tokens(8, STREAM[:length]) for length in (500, 323, 288, 255)] == [500, 288, 288, 0]
+
+
+def test_erased_sessions_file_is_gone_before_the_worker_says_so() -> None:
+    parked = ParkedFiles()
+    parked.take(change(added(1, STREAM[:300]), added(2, STREAM[:400], session=2)))
+    parked.forget([1])
+    parked.take(change(added(3, STREAM[:320])))
+    assert (parked.covered_tokens(1, STREAM[:350]), len(parked.newest(9))) == (0, 1)
 
 
 def test_lost_worker_takes_its_files_along_and_leaves_its_counts() -> None:

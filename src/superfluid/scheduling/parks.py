@@ -58,7 +58,7 @@ class Parks:
         self._host = host
         self._chooser = chooser
         self._rates = rates
-        self._can_truncate = can_truncate
+        self.can_truncate = can_truncate
         self.index = KvIndex(is_nesting=can_truncate)
         chooser.losses.covered_on_disk = self.index.covered_tokens
         self._coming: dict[int, Parkable] = {}
@@ -218,7 +218,7 @@ class Parks:
         covered = self.index.covered_tokens(tokens)
         for coming in self._coming.values():
             match = common_prefix(coming.tokens, tokens)
-            if self._can_truncate or match == coming.length:
+            if self.can_truncate or match == coming.length:
                 covered = max(covered, match)
         return covered
 

@@ -9,6 +9,8 @@ from superfluid.kvfiles.format import Tokens
 from superfluid.kvfiles.names import token_digest
 from superfluid.kvfiles.service import KvWrite
 from superfluid.scheduling.kv_index import KvFile
+from superfluid.scheduling.parks import MIN_PARK_TOKENS
+from superfluid.worker.prefix_marks import mark_lengths, packed_digests
 from superfluid.worker.protocol import KvChanged, KvFileAdded, KvTotals
 
 
@@ -35,9 +37,13 @@ class KvFileThreads(Protocol):
 
 
 class KvCatalog:
-    """Numbers are used once. The counters of ``totals`` are changed by whoever counts, through ``count``."""
+    """Numbers are used once. The counters of ``totals`` are changed by whoever counts, through ``count``.
 
-    def __init__(self) -> None:
+    ``can_truncate``: a file is of use for a part of what it holds, too.
+    """
+
+    def __init__(self, *, can_truncate: bool) -> None:
+        self._can_truncate = can_truncate
         self._names: dict[int, str] = {}
         self._ids: dict[str, int] = {}
         self._next_id = 1
@@ -64,7 +70,11 @@ class KvCatalog:
         return file_id
 
     def added(self, file: KvFile) -> None:
-        self._added.append(KvFileAdded(file.file_id, file.owner, file.length, token_digest(file.tokens.tobytes())))
+        packed = file.tokens.tobytes()
+        # A file is not worth reading for less than it takes to be worth writing.
+        *lengths, _ = mark_lengths(file.length, least=MIN_PARK_TOKENS) if self._can_truncate else [file.length]
+        digests = packed_digests(packed, lengths)
+        self._added.append(KvFileAdded(file.file_id, file.owner, file.length, token_digest(packed), lengths, digests))
         self._is_changed = True
 
     def removed(self, file_id: int) -> str | None:

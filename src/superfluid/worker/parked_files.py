@@ -7,6 +7,7 @@ import msgspec
 
 from superfluid.domain.statistics import KeptPrefix
 from superfluid.worker.prefix_book import PrefixBook
+from superfluid.worker.prefix_marks import unpacked_marks
 from superfluid.worker.protocol import KvChanged, KvTotals
 
 
@@ -20,8 +21,8 @@ class ParkedFiles:
 
     def take(self, change: KvChanged) -> None:
         for file in change.added:
-            # A file is read as a whole, so that no shorter part of it can be found.
-            self._files.add(file.file_id, KeptPrefix(file.session, file.tokens), [(file.tokens, file.digest)])
+            whole, beginnings = (file.tokens, file.digest), unpacked_marks(file.lengths, file.digests)
+            self._files.add(file.file_id, KeptPrefix(file.session, file.tokens), [*beginnings, whole])
         for file_id in change.removed:
             self._files.remove(file_id)
         self._last = change.totals

@@ -58,7 +58,7 @@ class Parking:
         self._send = send
         self._clock = clock
         self._window_tokens = window_tokens
-        self._catalog = KvCatalog()
+        self._catalog = KvCatalog(can_truncate=parks.can_truncate)
         self._leftovers = Leftovers(parks, copies, lambda: files is not None and files.can_write, clock)
         self._resuming = None if files is None else Resuming(files, parks, executor, self._catalog, clock=clock)
         parks.use_saves(self._is_save_of_use)

@@ -7,11 +7,9 @@ from typing import TypeVar
 
 from superfluid.domain.statistics import KeptPrefix
 from superfluid.kvfiles.names import prefix_digests
+from superfluid.worker.prefix_marks import Mark
 
 _K = TypeVar("_K")
-
-Mark = tuple[int, bytes]
-"""A length, and the digest of the tokens up to there."""
 
 
 class PrefixBook:

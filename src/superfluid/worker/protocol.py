@@ -312,12 +312,14 @@ class Forgotten(Struct, frozen=True, tag="forgotten", array_like=True):
 
 class KvFileAdded(Struct, frozen=True, array_like=True):
     """A KV file that the worker can use. ``session`` is the one whose tokens it holds; ``digest`` is that of the
-    ``tokens`` token ids (see ``kvfiles.format.token_digest``)."""
+    ``tokens`` token ids (see ``kvfiles.names.token_digest``), ``digests`` those of the first ``lengths`` of them."""
 
     file_id: int
     session: int | None
     tokens: int
     digest: bytes
+    lengths: list[int] = []
+    digests: bytes = b""
 
 
 class KvTotals(Struct, frozen=True, array_like=True):
@@ -343,8 +345,8 @@ class KvChanged(Struct, frozen=True, tag="kv", array_like=True):
 
 class HeldPrefix(Struct, frozen=True, array_like=True):
     """State that a job can begin with, in a free ``lane``, or in host memory where that is ``None``: ``tokens`` of
-    ``session``. ``digests`` has that of the first tokens (see ``kvfiles.names.prefix_digests``) for each of
-    ``lengths``: at those it can be compared with other streams."""
+    ``session``. ``digests`` are those of the first ``lengths`` of them (see ``worker.prefix_marks``), at which
+    it can be compared with other streams."""
 
     number: int
     lane: int | None

@@ -1,12 +1,12 @@
 """What the daemon knows of prefixes in free lanes and in host memory. Pure; on the event loop."""
 
 from array import array
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from superfluid.domain.statistics import KeptPrefix, LaneStatus, Warmth
-from superfluid.kvfiles.names import DIGEST_BYTES
-from superfluid.worker.prefix_book import Mark, PrefixBook
-from superfluid.worker.protocol import HeldPrefix, PrefixesChanged
+from superfluid.worker.prefix_book import PrefixBook
+from superfluid.worker.prefix_marks import unpacked_marks
+from superfluid.worker.protocol import PrefixesChanged
 
 
 class WarmPrefixes:
@@ -23,7 +23,8 @@ class WarmPrefixes:
             self._in_memory.remove(number)
         for prefix in change.added:
             book = self._in_memory if prefix.lane is None else self._in_lanes
-            book.add(prefix.number, KeptPrefix(prefix.session, prefix.tokens), _marks(prefix))
+            marks = unpacked_marks(prefix.lengths, prefix.digests)
+            book.add(prefix.number, KeptPrefix(prefix.session, prefix.tokens), marks)
             if prefix.lane is not None:
                 self._number_in_lane[prefix.lane] = prefix.number
 
@@ -54,8 +55,3 @@ class WarmPrefixes:
     def newest_in_memory(self, count: int) -> tuple[KeptPrefix, ...]:
         """What lies in host memory, at most so many, the newest first."""
         return self._in_memory.newest(count)
-
-
-def _marks(prefix: HeldPrefix) -> Iterator[Mark]:
-    for index, length in enumerate(prefix.lengths):
-        yield length, prefix.digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]

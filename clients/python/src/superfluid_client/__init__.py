@@ -59,6 +59,7 @@ from superfluid_client.records import (
     SessionSummary,
     ToolCall,
     TreeNode,
+    Warmth,
 )
 from superfluid_client.session import Session
 from superfluid_client.stream import ReplyStream
@@ -115,6 +116,7 @@ __all__ = [
     "UnexpectedReply",
     "UnknownSession",
     "VersionConflict",
+    "Warmth",
     "Watch",
     "__version__",
 ]

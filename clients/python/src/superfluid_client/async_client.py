@@ -28,7 +28,7 @@ _WAIT_PAUSE_SECONDS = 0.1
 _FAR_CURSOR = 2**53 - 1
 # Requests that leave no trace, so that a repetition does no harm.
 _REPEATABLE = frozenset(
-    {"Read", "List", "Sessions", "Tree", "Inspect", "OpenToolCalls", "Ledger", "Metrics", "PutMedia"}
+    {"Read", "List", "Sessions", "Tree", "Inspect", "Warmth", "OpenToolCalls", "Ledger", "Metrics", "PutMedia"}
 )
 
 

@@ -258,6 +258,19 @@ class SessionSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class Warmth:
+    """How many tokens of a session's input lie computed in a lane, in host memory, on the disk."""
+
+    lane: int
+    memory: int
+    disk: int
+
+    @classmethod
+    def from_json(cls, warmth: Mapping[str, Any]) -> Self:
+        return cls(lane=warmth["lane"], memory=warmth["memory"], disk=warmth["disk"])
+
+
+@dataclass(frozen=True, slots=True)
 class Inspection:
     """A whole session. ``tier`` is where its state lies: ``Resident``, ``Parked`` or ``Cold``."""
 

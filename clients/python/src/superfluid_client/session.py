@@ -112,6 +112,7 @@ class Session:
     event_count = blocking(AsyncSession.event_count)
     messages = blocking(AsyncSession.messages)
     inspect = blocking(AsyncSession.inspect)
+    warmth = blocking(AsyncSession.warmth)
 
     def watch(
         self,

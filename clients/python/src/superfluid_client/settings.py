@@ -4,7 +4,7 @@ from superfluid_client.asking import SessionRequests
 from superfluid_client.errors import VersionConflict
 from superfluid_client.parameters import PurgeMode, QosClass
 from superfluid_client.reading import reading
-from superfluid_client.records import Event, Inspection
+from superfluid_client.records import Event, Inspection, Warmth
 
 _MOST_ATTEMPTS = 10
 
@@ -17,6 +17,13 @@ class Settings(SessionRequests):
         payload = await self._ask("Inspect", {}, "Inspection")
         with reading("Inspection"):
             return Inspection.from_json(payload["inspection"])
+
+    async def warmth(self) -> Warmth:
+        """Where how much of the session's input lies computed at this moment. A server that is older than this request
+        refuses it."""
+        payload = await self._ask("Warmth", {}, "Warmth")
+        with reading("Warmth"):
+            return Warmth.from_json(payload)
 
     async def set_meta(
         self, *, title: str | None = None, archived: bool | None = None, expected_version: int | None = None
