@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from anthropic import Anthropic
 from openai import OpenAI
 from tests.fixtures.command_line import COMMAND, clean_environment, run_superfluid
 from tests.fixtures.http_daemon import CHAT, Background, HttpDaemon, signal_once, streamed_text, wait_until
@@ -146,12 +147,36 @@ def test_call_of_a_tool_reaches_the_openai_client_whole_and_in_pieces(slow_daemo
     assert json.loads("".join(entry.arguments or "" for entry in calls)) == {"city": "Oslo"}
 
 
+def test_call_of_a_tool_reaches_the_anthropic_client_whole_and_in_pieces(slow_daemon: HttpDaemon) -> None:
+    client = _anthropic_client(slow_daemon)
+    asked: dict[str, Any] = {
+        "model": "fake", "max_tokens": 400, "messages": [{"role": "user", "content": "forecast"}],
+        "tools": [{"name": "weather", "input_schema": {"type": "object"}}],
+    }  # fmt: skip
+    whole = client.messages.create(**asked)
+    with client.messages.stream(**asked) as stream:
+        streamed = stream.get_final_message()
+    for message in (whole, streamed):
+        text, call = message.content
+        assert (text.type, call.type, message.stop_reason) == ("text", "tool_use", "tool_use")
+        assert (text.text, call.name, call.input) == ("Let me look.", "weather", {"city": "Oslo"})
+    assert whole.usage.output_tokens == streamed.usage.output_tokens
+
+
+def _anthropic_client(daemon: HttpDaemon) -> Any:
+    return Anthropic(base_url=f"http://127.0.0.1:{daemon.port}", api_key="none", max_retries=0)
+
+
 def test_request_over_the_queues_bound_is_told_to_come_back(slow_daemon: HttpDaemon) -> None:
     running = [Background(lambda: slow_daemon.chat("x", max_tokens=400)) for _ in range(4)]
     wait_until(lambda: slow_daemon.metric("superfluid_queue_depth") == 2)
     with slow_daemon.request("POST", CHAT, slow_daemon.chat_body("x", max_tokens=1)) as response:
         assert (response.status, response.headers["retry-after"]) == (503, "1")
         assert json.loads(response.read())["error"]["code"] == "queue_full"
+    message = {"model": "fake", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]}
+    with slow_daemon.request("POST", "/v1/messages", message) as response:
+        assert (response.status, response.headers["retry-after"]) == (503, "1")
+        assert json.loads(response.read())["error"]["type"] == "overloaded_error"
     assert [call.result()[0] for call in running] == [200] * 4
 
 
@@ -289,6 +314,23 @@ def test_clients_that_share_a_prefix_compute_it_once_and_get_the_cold_texts(exac
     assert min(answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in answers) > prompt_tokens * 0.9
     assert exact_daemon.metric("superfluid_prefill_tokens_total") - before < prompt_tokens * 1.2
     assert [_text(_post(exact_daemon, body)) for body in bodies] == [_text(answer) for answer in answers]
+
+
+def test_beginning_that_is_pinned_is_told_as_created_and_then_as_read(exact_daemon: HttpDaemon) -> None:
+    client = _anthropic_client(exact_daemon)
+    marked = {"type": "text", "text": f"Pinned. {SYSTEM}", "cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    question = {"role": "user", "content": "What lies in the first drawer?"}
+    asked: dict[str, Any] = {"model": exact_daemon.model, "max_tokens": 8, "system": [marked]}
+    counted = client.messages.count_tokens(model=exact_daemon.model, system=[marked], messages=[question]).input_tokens
+    first = client.messages.create(**asked, messages=[question])
+    usage = first.usage
+    assert usage.cache_creation_input_tokens > 200
+    assert usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens == counted
+    history = [question, {"role": "assistant", "content": first.content}, question]
+    second = client.messages.create(**asked, messages=history)
+    assert second.usage.cache_creation_input_tokens == 0
+    assert second.usage.cache_read_input_tokens > counted
+    assert exact_daemon.metric("superfluid_pins_held") >= 1
 
 
 @on_linux

@@ -107,7 +107,14 @@ def use_http(running: Daemon) -> None:
     assert post(running, "/v1/chat/completions", chat) == 200
     assert post(running, "/v1/chat/completions", {**chat, "stream": True, "tools": [TOOL], "user": MARKER}) == 200
     assert post(running, "/v1/completions", {"model": "fake", "prompt": MARKER, "max_tokens": 4, "stream": True}) == 200
+    marked = {"type": "text", "text": MARKER, "cache_control": {"type": "ephemeral"}}
+    message = {"model": "fake", "max_tokens": 400, "system": [marked], "messages": messages}
+    assert post(running, "/v1/messages", message) == 200
+    assert post(running, "/v1/messages", {**message, "stream": True, "stop_sequences": [MARKER]}) == 200
+    assert post(running, "/v1/messages/count_tokens", message) == 200
     for path, body in (
+        ("/v1/messages", {**message, "thinking": {"type": MARKER}}),
+        ("/v1/messages", {**message, "tools": [{"name": MARKER, "type": MARKER}]}),
         ("/v1/chat/completions", b'{"model": "' + MARKER.encode()),
         ("/v1/chat/completions", {**chat, "model": MARKER}),
         ("/v1/chat/completions", {**chat, "tool_choice": {"type": "function", "function": {"name": MARKER}}}),
@@ -149,6 +156,7 @@ def test_no_log_metric_span_or_page_holds_a_word_of_what_was_said(tmp_path: Path
             assert piece not in text, name
     assert logged.count("<-- 200 POST /v1/chat/completions") == 4
     assert logged.count("<-- 200 POST /v1/completions") == 2
+    assert logged.count("<-- 200 POST /v1/messages") == 4
     for line in ("a session's generation ended", "sessions were purged", "media that no session shows was deleted"):
         assert logged.count(line) == 1, line
 
