@@ -272,6 +272,14 @@ def test_template_shows_tools_if_it_speaks_of_them() -> None:
     assert (with_tools.shows_tools, without.shows_tools) == (True, False)
 
 
+def test_vocabulary_with_markers_around_reasoning_knows_it() -> None:
+    with_markers, _ = _codec("{{ messages[0].content }}")
+    assert with_markers.knows_reasoning
+    _, vocabulary = _codec(None)
+    del vocabulary.special_tokens["</think>"]
+    assert not TemplateCodec(vocabulary).knows_reasoning
+
+
 def test_template_that_does_not_compile_counts_as_none() -> None:
     codec, _ = _codec("{% if %}")
     assert not codec.has_chat_template

@@ -165,6 +165,8 @@ def test_text_prompt_over_the_bound_is_refused_and_a_piece_of_text_is_not(bpe: L
     try:
         with pytest.raises(ContextLengthExceededError):
             bpe.encode_text("a" * 10_000, is_start=True)
+        with pytest.raises(ContextLengthExceededError):
+            bpe.encode_template("a" * 10_000, is_start=True)
         assert len(bpe.encode_text("a" * 10_000)) > 1
     finally:
         bpe.prompt_bound = None

@@ -1,13 +1,16 @@
 """Ollama's two generating routes: what their fields become, and what is refused. No server."""
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fixtures.fuzzing.bodies import ANY_JSON, parses_or_is_the_callers_fault
+from tests.fixtures.http_server import FrontEnd
+from tests.fixtures.scripted_models import ScriptedModel
 
 from superfluid.domain.request import (
     ChatPrompt,
@@ -21,7 +24,9 @@ from superfluid.domain.request import (
 from superfluid.errors import CallerError
 from superfluid.http.ollama import OllamaChatDialect, OllamaGenerateDialect, ollama_dialects
 from superfluid.http.ollama_fields import UnusedOptionsLog
+from superfluid.http.ollama_pages import REFUSALS
 from superfluid.http.ollama_records import OllamaExchange
+from superfluid.http.ollama_types import GenerateBody, Options
 
 CHAT = OllamaChatDialect(UnusedOptionsLog())
 GENERATE = OllamaGenerateDialect(UnusedOptionsLog())
@@ -249,6 +254,14 @@ def test_malformed_body_is_refused(body: bytes) -> None:
             dialect.parse(body)
 
 
+def test_page_about_the_api_names_every_option_and_every_route() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "ollama.md").read_text(encoding="utf-8")
+    routes = [*ollama_dialects(), *(path.partition("{")[0] for path in REFUSALS), "/api/tags", "/api/ps", "/api/show"]
+    names = {*Options.__struct_fields__, *GenerateBody.__struct_fields__} - {"model", "prompt"}
+    assert [name for name in sorted(names) if f"`{name}`" not in page] == []
+    assert [route for route in routes if route not in page] == []
+
+
 _MESSAGE = st.fixed_dictionaries(
     {"role": st.sampled_from(["user", "assistant", "tool", "system"])},
     optional={
@@ -307,6 +320,27 @@ def test_any_bytes_parse_or_are_the_callers_fault(
     dialect: OllamaChatDialect | OllamaGenerateDialect, body: bytes
 ) -> None:
     parses_or_is_the_callers_fault(dialect, body)
+
+
+@given(
+    st.tuples(st.just("/api/chat"), _CHAT_BODIES) | st.tuples(st.just("/api/generate"), _GENERATE_BODIES),
+    _BODIES,
+    _NOISE,
+)
+@settings(max_examples=40)
+async def test_any_json_is_answered_or_refused_in_ollamas_form(
+    route: tuple[str, dict[str, Any]], body: dict[str, Any], noise: dict[str, Any]
+) -> None:
+    path, prompt = route
+    front = FrontEnd(ScriptedModel(model_id="m"))
+    async with front.client() as client:
+        response = await client.post(path, content=msgspec.json.encode({**body, **prompt, **noise}))
+    records = [msgspec.json.decode(line) for line in response.content.splitlines()]
+    if response.status_code == 200:
+        assert records[-1]["done"] is True
+    else:
+        assert 400 <= response.status_code < 500
+        assert [set(record) for record in records] == [{"error"}]
 
 
 @given(

@@ -136,6 +136,18 @@ def test_call_whose_arguments_are_no_json_object_is_an_error(arguments: str, is_
             deliver(_exchange(MESSAGE), batches)
 
 
+def test_text_beside_a_call_that_is_none_is_sent_before_the_error() -> None:
+    progress = ReplyProgress()
+    writer = _exchange(MESSAGE).stream_writer(OPENING, progress)
+    batch: list[ReplyEvent] = [TextDelta(Channel.TEXT, "so", 1), ToolCallFinished(0, "call_9", "f", "{", False, 3)]
+    batch.append(FINISHED)
+    progress.note(batch)
+    with pytest.raises(MalformedCallError) as failure:
+        writer.feed(batch)
+    records = [msgspec.json.decode(line) for line in writer.fail(failure.value).splitlines()]
+    assert [list(record)[-1] for record in records] == ["done", "error"]
+
+
 def test_end_by_the_cap_is_length() -> None:
     batches: list[list[ReplyEvent]] = [[ReplyFinished(Finish.LENGTH, 7, 5, 4)]]
     assert _streamed(_exchange(MESSAGE), batches)[-1]["done_reason"] == "length"

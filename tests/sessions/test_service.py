@@ -61,6 +61,27 @@ async def test_tools_that_the_template_shows_are_a_capability(
     assert service(core).capabilities["tools"] == "the chat template has no place for tools"
 
 
+async def test_reasoning_and_filling_in_are_capabilities_of_a_vocabulary_that_has_markers_for_them(
+    core: SessionCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [service(core).capabilities[name] for name in ("reasoning", "infill")] == [True, True]
+    monkeypatch.setattr(type(core.text.codec), "knows_reasoning", False)
+    monkeypatch.setattr(core.text.tokenizer, "infill_markers", None)
+    capabilities = service(core).capabilities
+    assert capabilities["reasoning"] == "the vocabulary has no markers around reasoning"
+    assert "no tokens for it" in str(capabilities["infill"])
+
+
+async def test_text_prompt_has_markers_only_if_its_writer_means_them(core: SessionCore) -> None:
+    text = "<|im_start|>user\nhi"
+    for has_markers in (False, True):
+        await core.service.start(GenerationRequest(prompt=TextPrompt(text=text, has_markers=has_markers)))
+    marker = core.text.tokenizer.special_tokens["<|im_start|>"]
+    plain, framed = (job.tokens for job in core.backend.jobs)
+    assert plain == list(text.encode())
+    assert framed == [marker, *b"user\nhi"]
+
+
 async def test_tools_that_the_template_does_not_show_are_told_of_once(
     core: SessionCore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -139,23 +139,29 @@ class RecordStreamWriter:
         self._thinking = exchange.form.thinking
         self._has_logprobs = exchange.has_logprobs
         self._calls: list[ToolCallFinished] = []
+        self._unsent: list[bytes] = []
+        """What a batch held before something in it could not be told of."""
 
     def begin(self) -> bytes:
         return b""
 
     def feed(self, events: Sequence[ReplyEvent]) -> bytes:
-        frames: list[bytes] = []
         for event in events:
             if isinstance(event, TextDelta):
-                frames.append(self._text(event))
+                self._unsent.append(self._text(event))
             elif isinstance(event, ToolCallFinished):
                 self._calls.append(event)
             elif isinstance(event, ReplyFinished):
-                frames.append(self._end(event))
-        return b"".join(frames)
+                self._unsent.append(self._end(event))
+        return self._take_unsent()
 
     def fail(self, error: SuperfluidError) -> bytes:
-        return ollama_error_body(error) + b"\n"
+        return self._take_unsent() + ollama_error_body(error) + b"\n"
+
+    def _take_unsent(self) -> bytes:
+        frames = b"".join(self._unsent)
+        self._unsent.clear()
+        return frames
 
     def _text(self, event: TextDelta) -> bytes:
         write = self._records.thinking if event.channel in self._thinking else self._records.text
