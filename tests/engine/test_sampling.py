@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from superfluid.domain.request import SamplingParams
 from superfluid.engine.interface import Logits
-from superfluid.engine.sampling import Sampler, leading_tokens, uniform
+from superfluid.engine.sampling import Sampler, greatest, is_plainly_greedy, leading_tokens, uniform
 from superfluid.errors import EngineFaultError
 
 
@@ -140,6 +140,29 @@ def test_draw_greedy_with_a_bias_is_the_argmax_of_what_it_leaves(row: list[float
     drawn = Sampler(len(row)).draw(logits, SamplingParams(temperature=0, logit_bias=bias), 0)
     assert drawn.token == adjusted.argmax()
     assert (logits == before).all()
+
+
+def test_greatest_of_each_row_is_its_argmax_and_nothing_where_that_is_no_finite_number() -> None:
+    inf, nan = np.inf, np.nan
+    rows = [[1, 3, 3], [-inf, -2, -3], [-inf] * 3, [1, nan, 2], [1, inf, 2], [nan, inf, 0], [1, -inf, 2]]
+    assert greatest(np.array(rows, np.float32)) == [1, 1, None, None, None, None, 2]
+
+
+@pytest.mark.parametrize(
+    ("params", "is_plain"),
+    [
+        (SamplingParams(temperature=0), True),
+        (SamplingParams(temperature=0, top_k=1, top_p=0.1, seed=4), True),
+        (SamplingParams(temperature=0, logit_bias={1: -np.inf, 2: -1.0}), True),
+        (SamplingParams(temperature=0, logit_bias={1: -1.0, 2: 0.5}), False),
+        (SamplingParams(temperature=0, repeat_penalty=1.1), False),
+        (SamplingParams(temperature=0, presence_penalty=0.1), False),
+        (SamplingParams(temperature=0, frequency_penalty=0.1), False),
+        (SamplingParams(temperature=0.1), False),
+    ],
+)
+def test_draw_is_plainly_greedy_if_nothing_can_raise_another_token(params: SamplingParams, *, is_plain: bool) -> None:
+    assert is_plainly_greedy(params) is is_plain
 
 
 def test_draw_same_seed_and_position_gives_the_same_token_whatever_was_drawn_between() -> None:

@@ -1,10 +1,14 @@
 """Plans carried out on the fake engine."""
 
+import math
+
+import msgspec
 import numpy as np
 import pytest
 from tests.fixtures.tick_loop import SteppedClock, make_job, words
 
 from superfluid.domain.reply import Finish
+from superfluid.domain.request import SamplingParams
 from superfluid.engine.fake import FakeEngine
 from superfluid.engine.interface import Row, StepResult
 from superfluid.engine.lane_state import State
@@ -123,6 +127,32 @@ def test_execute_aborted_chunk_goes_on_where_it_ended() -> None:
     assert (plan.chunk.start, plan.chunk.length) == (10, 20)
     outcome = bench.executor.execute(plan).outcome()
     assert [retired.finish for retired in bench.scheduler.complete(plan, outcome).retired] == [Finish.LENGTH]
+
+
+class _Partial(FakeEngine):
+    """Always prefers token 7, and then 5."""
+
+    def step(self, rows: list[Row]) -> StepResult:  # type: ignore[override]
+        result = super().step(rows)
+        logits = np.zeros_like(result.logits)
+        logits[:, 7], logits[:, 5] = 2.0, 1.0
+        return result._replace(logits=logits)
+
+
+def test_execute_greedy_rows_of_one_step_keep_their_own_biases() -> None:
+    """One that bars the greatest, one that lowers another token, and one that raises one."""
+    bench = _Bench(_Partial(lanes=4), lanes=4)
+    biases: list[dict[int, float]] = [{}, {7: -math.inf}, {5: -1.0}, {5: 9.0}]
+    for seed, bias in enumerate(biases, 1):
+        job = make_job(words(seed, 20), max_tokens=20)
+        bench.scheduler.submit(msgspec.structs.replace(job, sampling=SamplingParams(temperature=0, logit_bias=bias)))
+    execution = bench.tick()
+    while len(execution.drawn) < len(biases):
+        execution = bench.tick()
+    assert [drawn.token for drawn in execution.drawn] == [7, 5, 7, 5]
+    bench.scheduler.cancel(execution.drawn[3].job_id)
+    bench.executor.forget(execution.drawn[3].job_id)
+    assert [drawn.token for drawn in bench.tick().drawn] == [7, 5, 7], "all at once"
 
 
 def test_execute_decode_rows_are_one_step_of_views() -> None:

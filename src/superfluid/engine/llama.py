@@ -21,6 +21,7 @@ from superfluid.engine.llama_batch import BatchArrays, EmbeddingBatch
 from superfluid.engine.llama_library import library_identity, load_binding
 from superfluid.engine.llama_log import LOGGER_NAME, LlamaLog
 from superfluid.engine.llama_model import LlamaModel
+from superfluid.engine.logits_view import LogitsView
 from superfluid.engine.machine import usable_cores, usable_cpus
 from superfluid.engine.model_file import files_digest, model_files
 from superfluid.engine.rows import check_cut, check_image_row, check_rows
@@ -119,6 +120,7 @@ class LlamaEngine:
             self._batch = BatchArrays(binding, _batch_tokens(self._window))
             self._lengths = [0] * self._lanes
             self._vocabulary_tokens = self._model.vocabulary_tokens
+            self._logits = LogitsView(self._vocabulary_tokens)
             self._end_of_generation = self._model.end_of_generation()
             self._unpenalized = self._end_of_generation | self._model.markers()
             self._facts = self._warm_up(options, files_digest(files))
@@ -152,7 +154,8 @@ class LlamaEngine:
 
     def step(self, rows: Sequence[Row]) -> StepResult:
         check_rows(rows, self._lengths, self._window)
-        if sum(len(row.tokens) for row in rows) > self._batch.capacity:
+        counts = tuple([len(row.tokens) for row in rows])
+        if sum(counts) > self._batch.capacity:
             raise ValueError(f"a step of more than {self._batch.capacity} tokens")
         outputs = self._batch.fill(rows)
         code = self._binding.llama_decode(self._context, self._batch.batch)
@@ -161,9 +164,9 @@ class LlamaEngine:
             return self._after_abort(rows)
         if code != 0:
             self._fail([row.lane for row in rows], code)
-        for row in rows:
-            self._lengths[row.lane] += len(row.tokens)
-        return StepResult(self._outputs(outputs), tuple(len(row.tokens) for row in rows))
+        for row, count in zip(rows, counts, strict=True):
+            self._lengths[row.lane] += count
+        return StepResult(self._outputs(outputs), counts)
 
     def image_layout(self, content: bytes) -> Sequence[int]:
         if self._projector is None:
@@ -188,7 +191,7 @@ class LlamaEngine:
         if code == _ABORTED:
             if self._held(row.lane) > row.position:
                 self._remove(row.lane, row.position)
-            return StepResult(np.empty((0, self._vocabulary_tokens), np.float32), (0,))
+            return StepResult(self._logits.none, (0,))
         if code != 0:
             self._fail([row.lane], code)
         self._lengths[row.lane] += row.length
@@ -443,13 +446,11 @@ class LlamaEngine:
     def _outputs(self, count: int) -> Logits:
         if count == 0:
             self._binding.llama_synchronize(self._context)
-            return np.empty((0, self._vocabulary_tokens), np.float32)
-        pointer = self._binding.llama_get_logits(self._context)
-        address = ctypes.cast(pointer, ctypes.c_void_p).value
-        if address is None:
+            return self._logits.none
+        logits = self._logits.at(self._binding.llama_get_logits(self._context), count)
+        if logits is None:
             raise EngineFaultError("llama.cpp evaluated a step but has no logits")
-        floats = (ctypes.c_float * (count * self._vocabulary_tokens)).from_address(address)
-        return np.frombuffer(memoryview(floats).cast("B"), np.float32).reshape(count, self._vocabulary_tokens)
+        return logits
 
     def _after_abort(self, rows: Sequence[Row]) -> StepResult:
         """Keeps what was evaluated, but of each row at least its last two tokens are left to be evaluated again: their
@@ -460,7 +461,7 @@ class LlamaEngine:
             self._lengths[row.lane] = self._held(row.lane)
             self.truncate(row.lane, row.position + max(0, kept))
             completed.append(max(0, kept))
-        return StepResult(np.empty((0, self._vocabulary_tokens), np.float32), tuple(completed))
+        return StepResult(self._logits.none, tuple(completed))
 
     def _fail(self, lanes: Sequence[int], code: int) -> None:
         for lane in lanes:

@@ -77,10 +77,10 @@ class Sampler:
         is allowed. ``top_n`` asks for scores with that many alternatives. Raises EngineFaultError if no logit is
         finite, or one of them is NaN or +inf.
         """
-        if params.temperature <= 0 and top_n is None and mask is None:
-            greatest = _greatest_of_lowered(logits, params)
-            if greatest is not None:
-                return Draw(greatest)
+        if top_n is None and mask is None and is_plainly_greedy(params):
+            token = greatest(logits[np.newaxis])[0]
+            if token is not None and token not in params.logit_bias:
+                return Draw(token)
         logits = self._adjust(logits, params, recent, mask)
         best = int(logits.argmax())
         peak = float(logits[best])
@@ -91,10 +91,8 @@ class Sampler:
 
     def _adjust(self, logits: Logits, params: SamplingParams, recent: Sequence[int], mask: Mask | None) -> Logits:
         """Mask, bias and penalties, on a copy if there are any."""
-        is_penalizing = (
-            params.repeat_penalty != 1.0 or params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
-        )
-        if mask is None and not params.logit_bias and not is_penalizing:
+        has_penalties = is_penalizing(params)
+        if mask is None and not params.logit_bias and not has_penalties:
             return logits
         adjusted = self._adjusted
         np.copyto(adjusted, logits)
@@ -103,7 +101,7 @@ class Sampler:
         for token, bias in params.logit_bias.items():
             if 0 <= token < self._size:
                 adjusted[token] += np.float32(bias)
-        if is_penalizing:
+        if has_penalties:
             self._penalize(adjusted, params, recent)
         return adjusted
 
@@ -151,13 +149,23 @@ class Sampler:
         )
 
 
-def _greatest_of_lowered(logits: Logits, params: SamplingParams) -> int | None:
-    """The argmax, if biases lower other tokens only: then no copy is needed. ``None`` if that cannot be said."""
-    is_penalizing = params.repeat_penalty != 1.0 or params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
-    if is_penalizing or not params.logit_bias or any(bias > 0 for bias in params.logit_bias.values()):
-        return None
-    best = int(logits.argmax())
-    return best if best not in params.logit_bias and np.isfinite(logits[best]) else None
+def is_penalizing(params: SamplingParams) -> bool:
+    """Whether what was drawn before changes what is drawn next."""
+    return params.repeat_penalty != 1.0 or params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
+
+
+def is_plainly_greedy(params: SamplingParams) -> bool:
+    """Whether the next token is the greatest of the model's own logits, unless that one has a bias: biases only lower
+    others."""
+    is_greedy = params.temperature <= 0 and not is_penalizing(params)
+    return is_greedy and not any(bias > 0 for bias in params.logit_bias.values())
+
+
+def greatest(logits: Logits) -> list[int | None]:
+    """The greatest of each row, all in one pass; ``None`` where that is no finite number."""
+    best = logits.argmax(axis=1).tolist()
+    # NaN, which argmax takes for the greatest of all, is not below infinity either.
+    return [token if -np.inf < row[token] < np.inf else None for token, row in zip(best, logits, strict=True)]
 
 
 def leading_tokens(logits: Logits, count: int) -> _Ids:

@@ -5,6 +5,9 @@ clock.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from msgspec import Struct
 
 from superfluid.domain.reply import Finish
 from superfluid.domain.request import QosClass
@@ -129,8 +132,7 @@ class StepPlan:
         return not (self.decodes or self.chunk or self.has_moves)
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(NamedTuple):
     """A token drawn for a job in this tick, and whether it ends the turn."""
 
     job_id: int
@@ -147,8 +149,7 @@ class Drafted:
     accepted: int
 
 
-@dataclass(frozen=True, slots=True)
-class StepOutcome:
+class StepOutcome(Struct, frozen=True):
     """What really happened. A plan can be carried out in part: an import may be refused (``cold_lanes``: those jobs
     start from nothing), a save may fail (``lost_entries``), a job may fault (``faulted``: its lane is empty).
 
@@ -166,7 +167,7 @@ class StepOutcome:
     faulted: tuple[int, ...] = ()
     decode_seconds: float = 0.0
     chunk_seconds: float = 0.0
-    entry_bytes: dict[int, int] = field(default_factory=dict)
+    entry_bytes: dict[int, int] = {}
     replayed: tuple[int, ...] = ()
     save_seconds: float = 0.0
     restore_seconds: float = 0.0
@@ -199,8 +200,7 @@ class Admitted:
     warm_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
+class StepResult(Struct, frozen=True):
     """What a completed plan came to. ``first_tokens`` are the jobs that drew their first since they got a lane."""
 
     admitted: tuple[Admitted, ...] = ()

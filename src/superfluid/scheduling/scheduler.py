@@ -3,6 +3,7 @@
 ``plan`` and ``complete`` alternate; ``submit`` and ``cancel`` come between a ``complete`` and the next ``plan``.
 """
 
+from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -314,7 +315,7 @@ class Scheduler:
             pool_blocks_total=len(self._lanes) * blocks(self._settings.window_tokens),
             host_cache_bytes=self._index.size_bytes,
             host_cache_entries=len(self._index),
-            counters=replace(self._counters),
+            counters=copy(self._counters),
             pins_held=self.pins.held,
             pinned_bytes=self.pins.held_bytes,
             memory_used_bytes=self._pressure.used_bytes,

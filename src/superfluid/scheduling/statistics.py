@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+from msgspec import Struct
 
-@dataclass(slots=True)
-class SchedulerCounters:
+
+class SchedulerCounters(Struct):
     """Counters since the start. A job that is submitted again after a lost worker counts in no admission counter; one
     that gets a lane again after a preemption counts anew."""
 
@@ -44,8 +45,7 @@ class LaneView:
     warm_from: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerStatistics:
+class SchedulerStatistics(Struct, frozen=True, kw_only=True):
     """Gauges of this moment, and the counters. ``queue_depth`` has one entry per ``QosClass``."""
 
     queue_depth: tuple[int, int, int, int]

@@ -6,7 +6,7 @@ Logits are sampled where the engine left them, before its next call; nothing cop
 import logging
 import math
 from collections.abc import Sequence as Rows
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -17,7 +17,15 @@ from superfluid.domain.job import Job
 from superfluid.domain.request import SamplingParams
 from superfluid.engine.interface import Engine, ImageRow, Logits, Row, StepResult
 from superfluid.engine.lane_state import State
-from superfluid.engine.sampling import PENALTY_WINDOW_TOKENS, Draw, Sampler, Scores
+from superfluid.engine.sampling import (
+    PENALTY_WINDOW_TOKENS,
+    Draw,
+    Sampler,
+    Scores,
+    greatest,
+    is_penalizing,
+    is_plainly_greedy,
+)
 from superfluid.errors import EngineFaultError
 from superfluid.scheduling.plan import Chunk, DecodeLane, Drafted, Drawn, PlaceJob, SaveLane, StepOutcome, StepPlan
 from superfluid.scheduling.scheduler import Scheduler
@@ -35,23 +43,22 @@ with all of them and 36 with seven. So a row whose logits nobody needs has them 
 _logger = logging.getLogger("superfluid_daemon::engine")
 
 
-@dataclass(slots=True)
-class Execution:
+class Execution(msgspec.Struct):
     """What came of a plan, being filled. ``scores`` are those of jobs that asked for logprobs; ``faults`` say why the
     jobs of ``faulted`` failed. Durations in seconds."""
 
-    drawn: list[Drawn] = field(default_factory=list)
-    drafted: list[Drafted] = field(default_factory=list)
-    replayed: list[int] = field(default_factory=list)
+    drawn: list[Drawn] = []
+    drafted: list[Drafted] = []
+    replayed: list[int] = []
     chunk_completed: int = 0
     is_chunk_cut: bool = False
     is_decode_cut: bool = False
-    cold_lanes: list[int] = field(default_factory=list)
-    lost_entries: list[int] = field(default_factory=list)
-    entry_bytes: dict[int, int] = field(default_factory=dict)
-    faults: dict[int, str] = field(default_factory=dict)
-    spoiled_lanes: list[int] = field(default_factory=list)
-    scores: dict[int, TokenScores] = field(default_factory=dict)
+    cold_lanes: list[int] = []
+    lost_entries: list[int] = []
+    entry_bytes: dict[int, int] = {}
+    faults: dict[int, str] = {}
+    spoiled_lanes: list[int] = []
+    scores: dict[int, TokenScores] = {}
     save_seconds: float = 0.0
     restore_seconds: float = 0.0
     draft_seconds: float = 0.0
@@ -88,11 +95,12 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class _Draws:
-    """How a job's tokens are drawn, settled once."""
+    """How a job's tokens are drawn, settled once. ``is_plain``: greedily, and without scores."""
 
     params: SamplingParams
     is_penalizing: bool
     top_n: int | None
+    is_plain: bool
 
 
 class Executor:
@@ -277,6 +285,9 @@ class Executor:
         return not execution.is_decode_cut
 
     def _draw_rows(self, rows: list[Row], sequences: list[Sequence], result: StepResult, execution: Execution) -> None:
+        if all(map(self._is_plain, rows, sequences)):
+            self._draw_greatest(rows, sequences, result.logits, execution)
+            return
         index = 0
         for row, sequence in zip(rows, sequences, strict=True):
             count = 0 if row.wants_logits == "none" else len(row.tokens)
@@ -289,6 +300,20 @@ class Executor:
         for row, sequence in zip(rows, sequences, strict=True):
             if len(row.tokens) > 1 and row.lane not in execution.spoiled_lanes:
                 self._drop_wrong_guesses(row, sequence, execution)
+
+    def _is_plain(self, row: Row, sequence: Sequence) -> bool:
+        """Whether one token is to be drawn, without guesses behind it, and greedily."""
+        is_one = len(row.tokens) == 1 and row.position == sequence.length - 1
+        return is_one and self._draws[sequence.job_id].is_plain
+
+    def _draw_greatest(self, rows: list[Row], sequences: list[Sequence], logits: Logits, execution: Execution) -> None:
+        """A token for each row. Where the greatest has a bias, or is no number, that row is looked at by itself."""
+        for index, token in enumerate(greatest(logits)):
+            job_id = sequences[index].job_id
+            if token is None or token in self._draws[job_id].params.logit_bias:
+                self._draw(rows[index].lane, sequences[index], logits[index : index + 1], execution)
+            else:
+                execution.drawn.append(Drawn(job_id, token, token in self._ends))
 
     def _drop_wrong_guesses(self, row: Row, sequence: Sequence, execution: Execution) -> None:
         kept = row.position + sum([drawn.job_id == sequence.job_id for drawn in execution.drawn])
@@ -384,5 +409,5 @@ def _draws(job: Job, ends: frozenset[int]) -> _Draws:
     if job.ignore_eos:
         bias = {**params.logit_bias, **dict.fromkeys(ends, -math.inf)}
         params = msgspec.structs.replace(params, logit_bias=bias)
-    is_penalizing = params.repeat_penalty != 1.0 or params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
-    return _Draws(params, is_penalizing, job.logprobs)
+    is_plain = job.logprobs is None and is_plainly_greedy(params)
+    return _Draws(params, is_penalizing(params), job.logprobs, is_plain)

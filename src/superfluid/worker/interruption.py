@@ -43,6 +43,7 @@ class Interruption:
         self._in_flight: InFlight | None = None
         self._is_overdue = False
         self._fresh: list[ToWorker] = []
+        self._decode_in_flight = _DecodeInFlight(self)
 
     def arrived(self, message: ToWorker | KvEvent) -> None:
         """Called for every message, when the tick loop can take it already. One that it has taken may be heard of too
@@ -77,22 +78,22 @@ class Interruption:
                 self._chunk = self._in_flight = None
                 self._engine.resume()
 
-    @contextmanager
-    def during_decode(self, job_ids: frozenset[int], fillers: int = 0) -> Iterator[None]:
+    def during_decode(self, job_ids: frozenset[int], fillers: int = 0) -> "_DecodeInFlight":
         """Around a step that gives these jobs a token, and has so many rows more: it ends without one when all of them
-        have been cancelled."""
+        have been cancelled. Begins with the call."""
         with self._lock:
             self._in_flight = InFlight(self._clock.monotonic(), len(job_ids) + fillers)
             self._decoding = job_ids if self._can_cut else frozenset()
             if self._is_for_nobody():
                 self._engine.abort()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._decoding = frozenset()
-                self._in_flight = None
-                self._engine.resume()
+        return self._decode_in_flight
+
+    def decode_is_over(self) -> None:
+        """Called when what ``during_decode`` gave is left."""
+        with self._lock:
+            self._decoding = frozenset()
+            self._in_flight = None
+            self._engine.resume()
 
     @property
     def in_flight(self) -> InFlight | None:
@@ -128,3 +129,16 @@ class Interruption:
         if not isinstance(message, Submit) or message.job.is_batch_invariant or message.job.qos not in chunk.yields_to:
             return False
         return left >= max(WORTHWHILE_SECONDS, WORTHWHILE_SHARE * (now - in_flight.begun))
+
+
+class _DecodeInFlight:
+    """No generator, as most steps pass through here: it would be half of what is computed around one."""
+
+    def __init__(self, interruption: Interruption) -> None:
+        self._interruption = interruption
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self._interruption.decode_is_over()

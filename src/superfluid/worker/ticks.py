@@ -1,7 +1,8 @@
 """Puts what a tick did into the message that tells the daemon. Pure but for the counters it keeps; in the worker."""
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,8 +14,7 @@ from superfluid.worker.executor import Execution
 from superfluid.worker.protocol import LaneOutput, LaneState, Tick, TickRecord, TickSpan, TickStarted, TokenScores
 
 
-@dataclass(frozen=True, slots=True)
-class TickTimes:
+class TickTimes(NamedTuple):
     """When a tick began (unix and monotonic), when it was planned, when its work was done. Seconds."""
 
     begun_unix: float
@@ -23,12 +23,11 @@ class TickTimes:
     done: float
 
 
-@dataclass(slots=True)
-class _Output:
+class _Output(msgspec.Struct):
     tokens: bytes = b""
     finish: Finish = Finish.NONE
     warm_tokens: int | None = None
-    scores: list[TokenScores] = field(default_factory=list)
+    scores: list[TokenScores] = []
     is_waiting_again: bool = False
     guessed_tokens: int = 0
     right_guesses: int = 0
