@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,11 @@ def test_background_server_becomes_ready_logs_to_its_file_and_stops(
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
             link.close()
+            while (address := server.address()) is None:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            with urllib.request.urlopen(f"{address}/health") as page:
+                assert page.status == 200
         finally:
             server.stop()
             server.wait(PATIENCE_SECONDS)
@@ -49,11 +55,13 @@ def test_background_server_that_cannot_start_is_told_in_its_own_words(
 ) -> None:
     monkeypatch.setenv("SUPERFLUID_HOME", str(tmp_path))
     (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "serve.log").write_text("error: something of another day\n")
+    earlier = "error: something of another day\n  listening on http://127.0.0.1:1; OpenAI clients use it\n"
+    (tmp_path / "logs" / "serve.log").write_text(earlier)
     server = start_in_background(tmp_path, [str(tmp_path / "absent.gguf")])
     assert server.wait(PATIENCE_SECONDS) == 1
     with pytest.raises(EnvironmentFaultError, match=r"the server did not start: .*absent\.gguf does not exist"):
         server.check()
+    assert server.address() is None
 
 
 def test_background_server_whose_log_cannot_be_made_is_not_started(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A server started for a client that found none: in the background, with a log file, watched until it is ready."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 
 from superfluid.config import DEFAULT_HTTP_HOST, DEFAULT_HTTP_PORT
 from superfluid.errors import EnvironmentFaultError
+
+_ADDRESS = re.compile(r"^ *listening on (http://[^\s;]+)", re.MULTILINE)
 
 
 class BackgroundServer:
@@ -38,11 +41,18 @@ class BackgroundServer:
 
     def last_line(self) -> str:
         """What it says at the moment: while it fetches a model, how far that is."""
+        told = [line.strip().removeprefix("error: ") for line in self._said().splitlines() if line.strip()]
+        return told[-1] if told else ""
+
+    def address(self) -> str | None:
+        """The URL of its HTTP API, once it has said that."""
+        found = _ADDRESS.search(self._said())
+        return None if found is None else found[1]
+
+    def _said(self) -> str:
         with self.log.open("rb") as file:
             file.seek(self._begins_at)
-            lines = [line.strip() for line in file.read().decode(errors="replace").splitlines()]
-        told = [line.removeprefix("error: ") for line in lines if line]
-        return told[-1] if told else ""
+            return file.read().decode(errors="replace")
 
 
 def start_in_background(home: Path, arguments: Sequence[str]) -> BackgroundServer:

@@ -18,6 +18,8 @@ from superfluid.errors import ConnectionLostError, RequestRefusedError, ServerUn
 from superfluid.native import requests, responses
 
 POLL_SECONDS = 0.1
+ADDRESS_SECONDS = 2.0
+"""How much later than on the socket a server may be there on HTTP."""
 
 
 class Wanted(Struct, frozen=True):
@@ -86,7 +88,9 @@ def _start(wanted: Wanted, link: Link, screen: Screen) -> ServerFacts:
         # It was never of use to anybody.
         server.stop()
         raise
-    screen.say(f"The server runs in the background as process {server.pid}; its log is {server.log}.")
+    address = _await_address(server)
+    where = "" if address is None else f" at {address}"
+    screen.say(f"The server runs in the background{where} as process {server.pid}; its log is {server.log}.")
     screen.say(f"It stays when you leave; `kill {server.pid}` ends it.")
     return facts
 
@@ -107,6 +111,14 @@ def _await_ready(server: BackgroundServer, link: Link, screen: Screen) -> Server
             time.sleep(POLL_SECONDS)
     finally:
         view.end()
+
+
+def _await_address(server: BackgroundServer) -> str | None:
+    """The last thing that a server says of its start. Its port is not always the usual one."""
+    deadline = time.monotonic() + ADDRESS_SECONDS
+    while (address := server.address()) is None and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    return address
 
 
 def is_interactive() -> bool:
