@@ -6,7 +6,7 @@ Each leaf has a stable ``code``. ``http/errors.py`` maps every leaf to a status 
     ├── CallerError              the request must change
     │   ├── InvalidRequestError, InvalidValueError, UnsupportedParameterError, UnsupportedInputError
     │   ├── CompletionRateLimitedError, RateLimitedError, ConcurrencyLimitedError   (or wait)
-    │   ├── FimUnsupportedError
+    │   ├── UnsupportedModelError, FimUnsupportedError
     │   ├── ContextLengthExceededError, TemplateRefusedError
     │   ├── AdapterRefusedError, AdapterNotFoundError
     │   ├── ModelNotFoundError, RouteNotFoundError, MethodNotAllowedError, PayloadTooLargeError
@@ -61,6 +61,12 @@ class UnsupportedParameterError(CallerError):
 
 class UnsupportedInputError(CallerError):
     code = "unsupported_input"
+
+
+class UnsupportedModelError(CallerError):
+    """No model here can do what the route is for."""
+
+    code = "unsupported_model"
 
 
 class FimUnsupportedError(CallerError):

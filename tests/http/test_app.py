@@ -85,6 +85,16 @@ async def test_unknown_route_is_404_in_openai_form(path: str) -> None:
     assert (response.status_code, _error(response)["type"]) == (404, "invalid_request_error")
 
 
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/rerank", "/v1/audio/transcriptions", "/v1/audio/translations"])
+async def test_route_that_no_model_can_serve_is_a_wrong_request(path: str) -> None:
+    async with FrontEnd().client() as client:
+        refused = await client.post(path, content=b"no JSON")
+        asked = await client.get(path)
+    assert (refused.status_code, _error(refused)["code"]) == (400, "unsupported_model")
+    assert "generates text only" in _error(refused)["message"]
+    assert (asked.status_code, asked.headers["allow"]) == (405, "POST")
+
+
 async def test_unknown_route_that_another_server_has_is_met_with_the_nearest() -> None:
     async with FrontEnd().client() as client:
         responses = await client.post("/v1/responses", json={})

@@ -172,3 +172,12 @@ async def test_client_raises_for_a_stream_that_fails_on_the_way() -> None:
         stream = await client.chat.completions.create(model="scripted", messages=HELLO, stream=True)
         with pytest.raises(openai.APIError, match="broken"):
             _ = [chunk async for chunk in stream]
+
+
+async def test_client_that_wants_what_no_model_can_do_gets_a_bad_request_though_it_sends_much() -> None:
+    async with _client(FrontEnd()) as client:
+        with pytest.raises(openai.BadRequestError) as embedding:
+            await client.embeddings.create(model="scripted", input="Hi")
+        with pytest.raises(openai.BadRequestError) as speech:
+            await client.audio.transcriptions.create(model="scripted", file=("a.wav", bytes(3_000_000)))
+    assert embedding.value.code == speech.value.code == "unsupported_model"

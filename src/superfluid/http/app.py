@@ -15,12 +15,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from superfluid.clock import Clock, SystemClock
 from superfluid.config import HttpConfig
 from superfluid.domain.statistics import ModelStatistics
-from superfluid.errors import InternalFaultError, ShuttingDownError, SuperfluidError
+from superfluid.errors import InternalFaultError, ShuttingDownError, SuperfluidError, UnsupportedModelError
 from superfluid.http.admission import Admission
 from superfluid.http.anthropic import MessagesDialect
 from superfluid.http.anthropic_count import CountTokensPage
 from superfluid.http.dialect import Dialect
 from superfluid.http.errors import path_error_body
+from superfluid.http.foreign_routes import UNSERVED
 from superfluid.http.generation import GenerationContext, GenerationEndpoint, RecordGeneration
 from superfluid.http.guards import BrowserGuard
 from superfluid.http.lora import LoraPages
@@ -103,6 +104,7 @@ def _router(pages: Pages, context: GenerationContext, adapters: AdapterDirectory
         "/v1/messages/count_tokens": {"POST": with_checked_headers(CountTokensPage(context), context.qos)},
         "/v1/tokenize": {"POST": TokenizePage(context.models)},
         **{path: {"POST": GenerationEndpoint(dialect, context)} for path, dialect in dialects.items()},
+        **{path: {"POST": RefusedRoute((UnsupportedModelError, why))} for path, why in UNSERVED.items()},
         "/api/version": {"GET": ollama.version},
         "/api/tags": {"GET": ollama.tags},
         "/api/ps": {"GET": ollama.running},
@@ -115,7 +117,7 @@ def _router(pages: Pages, context: GenerationContext, adapters: AdapterDirectory
         tables["/v1/lora/unload"] = {"POST": lora.unload}
     routes = [Route(path, MethodTable(handlers)) for path, handlers in tables.items()]
     routes += [Route(path, RefusedRoute(refusal)) for path, refusal in REFUSALS.items()]
-    return Router(routes, redirect_slashes=False, default=UnknownRoute(tables))
+    return Router(routes, redirect_slashes=False, default=UnknownRoute(tables.keys() - UNSERVED.keys()))
 
 
 class Application:

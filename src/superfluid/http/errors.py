@@ -32,6 +32,7 @@ ERROR_ROWS: Mapping[type[errors.SuperfluidError], ErrorRow] = {
     errors.InvalidValueError: _caller("invalid_value"),
     errors.UnsupportedParameterError: _caller("unsupported_parameter"),
     errors.UnsupportedInputError: _caller("unsupported_input"),
+    errors.UnsupportedModelError: _caller("unsupported_model"),
     errors.FimUnsupportedError: _caller("fim_unsupported"),
     errors.CompletionRateLimitedError: _caller("completion_rate_limited", 429),
     errors.RateLimitedError: ErrorRow(429, "rate_limit_error", "rate_limit_exceeded"),

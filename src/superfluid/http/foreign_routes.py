@@ -11,6 +11,15 @@ _ONE_MODEL = "a server serves the one model that it was started with"
 _HEALTH = "GET /health is the nearest"
 _PROPS = "GET /props is the nearest"
 
+UNSERVED: Mapping[str, str] = {
+    "/v1/embeddings": f"there is no model for embeddings: {_TEXT_ONLY}",
+    "/v1/rerank": f"there is no model for ranking: {_TEXT_ONLY}",
+    **dict.fromkeys(
+        ["/v1/audio/transcriptions", "/v1/audio/translations"], f"there is no model for speech: {_TEXT_ONLY}"
+    ),
+}
+"""Routes that no model here could serve: POST is refused as a wrong request, not as a wrong address."""
+
 _EXACT: Mapping[str, str] = {
     "/v1": "it is a base URL; GET /v1/models is a route",
     **dict.fromkeys(["/completion", "/completions", "/v1/completion", "/generate"], _COMPLETIONS),
