@@ -118,6 +118,18 @@ def test_tool_conversation_is_written_in_spans_with_calls_as_objects() -> None:
     ]
 
 
+@pytest.mark.parametrize("style", ALL_STYLES)
+def test_reply_that_was_begun_is_ordinary_text_behind_the_header(style: str) -> None:
+    codec, vocabulary = _codec(ALL_STYLES[style])
+    plain = codec.render(ChatPrompt(messages=_TALK))
+    begun = codec.render(ChatPrompt(messages=_TALK, prefill="I am <|im_end|> <end_of_turn></s>"))
+    assert begun.message_ends == plain.message_ends
+    assert begun.tokens[: len(plain.tokens)] == plain.tokens
+    behind = begun.tokens[len(plain.tokens) :]
+    assert vocabulary.text(behind).strip() == "I am <|im_end|> <end_of_turn></s>"
+    assert not set(behind) & set(vocabulary.special_tokens.values())
+
+
 def test_default_system_turn_belongs_to_the_first_message_and_appears_once() -> None:
     codec, vocabulary = _codec(DEFAULT_SYSTEM_STYLE)
     rendered = codec.render(ChatPrompt(messages=_TALK))

@@ -60,9 +60,14 @@ def _pins(**fields: Any) -> list[tuple[int, int]]:
                     {"role": "user", "content": "a"},
                     {"role": "assistant", "content": [_text(SHORT)]},
                     {"role": "assistant", "content": [_text(SHORT)]},
+                    {"role": "user", "content": "b"},
                 ]
             },
             [(1, MINUTES_5), (1, MINUTES_5)],
+        ),
+        (
+            {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [_text(SHORT)]}]},
+            [(0, MINUTES_5)],
         ),
     ],
 )

@@ -132,6 +132,14 @@ async def test_client_counts_tokens() -> None:
     assert count.input_tokens == len("Hi") + len("Be kind.")
 
 
+async def test_client_lists_models() -> None:
+    async with _client(FrontEnd(ScriptedModel(), ScriptedModel(model_id="other"))) as client:
+        models = [model async for model in client.models.list()]
+        model = await client.models.retrieve("scripted")
+    assert [entry.id for entry in models] == ["scripted", "other"]
+    assert (model.type, model.display_name, model.created_at.year) == ("model", "scripted", 2023)
+
+
 @pytest.mark.parametrize(
     ("refusal", "expected", "kind"),
     [

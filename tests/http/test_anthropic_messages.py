@@ -79,8 +79,20 @@ def test_reply_sent_back_is_one_message_with_its_thoughts_and_calls() -> None:
 
 def test_reply_sent_back_in_parts_is_one_message() -> None:
     first = {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "a"}]}
-    (reply,) = _messages(first, {"role": "assistant", "content": [CALL]}, {"role": "assistant", "content": "b"})
+    reply, _ = _messages(first, *[{"role": "assistant", "content": part} for part in ([CALL], "b")], *HELLO)
     assert (reply.content, reply.reasoning, len(reply.tool_calls)) == ("ab", "hm", 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "prefill"),
+    [
+        ("The answer is", "The answer is"),
+        ([{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "A"}], "A"),
+    ],
+)
+def test_reply_that_was_begun_is_what_the_model_goes_on_behind(content: Any, prefill: str) -> None:
+    prompt = _prompt(messages=[*HELLO, {"role": "assistant", "content": content}])
+    assert (prompt.messages, prompt.prefill) == ((_user("Hi"),), prefill)
 
 
 def test_results_of_calls_are_messages_of_their_own_before_the_text() -> None:
@@ -160,6 +172,8 @@ def test_what_this_server_cannot_do_is_refused(fields: dict[str, Any], problem: 
         ({"messages": []}, "messages must hold at least one message"),
         ({"messages": None}, "messages must hold at least one message"),
         ({"messages": [{"role": "user", "content": [{"type": "redacted_thinking"}]}]}, "nothing that the model could"),
+        ({"messages": [*HELLO, {"role": "assistant", "content": [CALL]}]}, "has calls, but no results follow"),
+        ({"messages": [{"role": "assistant", "content": "x"}]}, "something to reply to"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role must be 'user' or 'assistant'"),
         ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text: expected a"),
         ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "tool_use_id: expected a non-empty"),
@@ -187,7 +201,7 @@ def test_what_means_nothing_is_refused_with_its_place(fields: dict[str, Any], pr
 @pytest.mark.parametrize("depth", [10, 400, 700, 900, 950, 980, 5000])
 def test_input_nested_as_deeply_as_json_is_read_is_a_call_or_refused(depth: int) -> None:
     block = {**CALL, "input": "HERE"}
-    message = msgspec.json.encode({"messages": [{"role": "assistant", "content": [block]}]})
+    message = msgspec.json.encode({"messages": [{"role": "assistant", "content": [block]}, *HELLO]})
     body = message.replace(b'"HERE"', b'{"a":' + b"[" * depth + b"]" * depth + b"}")
     outcome = _outcome(body)
     assert isinstance(outcome, ChatPrompt) if depth < 100 else outcome

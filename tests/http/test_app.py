@@ -64,9 +64,13 @@ async def test_models_lists_the_default_first_with_its_window_once_loaded() -> N
         "object": "model",
         "created": 1_700_000_000,
         "owned_by": "superfluid",
+        "type": "model",
+        "display_name": "scripted",
+        "created_at": "2023-11-14T22:13:20Z",
         "loaded": True,
         "architecture": {"input_modalities": ["text"]},
         "meta": {"n_ctx": 2048},
+        "max_input_tokens": 2048,
     }
     assert listing["data"][1] == single
     assert (single["loaded"], "meta" in single) == (False, False)

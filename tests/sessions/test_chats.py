@@ -62,6 +62,30 @@ async def test_conversation_is_stored_message_by_message_with_its_reply(core: Se
     assert bodies[-1] == Generated(tokens_of(END), "", 0, Finish.END_OF_TURN)
 
 
+@pytest.mark.parametrize("has_store", [True, False])
+async def test_reply_that_was_begun_goes_on_behind_its_beginning(core: SessionCore, has_store: bool) -> None:
+    prompt = ChatPrompt(messages=(ChatMessage(role="user", content="hello"),), prefill="I say")
+    core.backend.answer = lambda _: " yes"
+    if not has_store:
+        core.service.attach_text(core.text)
+    text, last = await finished(await core.service.start(GenerationRequest(prompt=prompt)))
+    sent = tokens_of(f"<|im_start|>user\nhello{END}\n<|im_start|>assistant\nI say")
+    assert core.backend.last.tokens == list(sent)
+    assert (text, last.prompt_tokens) == (" yes", len(sent))
+    assert await core.service.count_tokens(prompt) == len(sent)
+
+
+async def test_reply_that_was_begun_is_found_again_as_one_text(core: SessionCore) -> None:
+    prompt = ChatPrompt(messages=(ChatMessage(role="user", content="hello"),), prefill="I say")
+    core.backend.answer = lambda _: " yes"
+    await finished(await core.service.start(GenerationRequest(prompt=prompt)))
+    first = max(row.id for row in core.store.rows())
+    second = await ask(core, *HELLO, ("assistant", "I say yes"), ("user", "more"))
+    row = core.store.row(second)
+    assert row is not None
+    assert row.base == first
+
+
 async def test_second_turn_is_a_fork_that_goes_on_from_the_replys_exact_tokens(core: SessionCore) -> None:
     """The reply is sent back as text, reasoning dropped; what it was made of stays on the input, by reference."""
     first = await ask(core, *HELLO, says="<think>hm</think>yes")

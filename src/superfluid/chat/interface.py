@@ -88,7 +88,8 @@ class ModelVocabulary(Tokenizer, Protocol):
 
 class Rendered(Struct, frozen=True):
     """A rendered conversation. ``message_ends[i]`` is where message i's span ends in ``tokens``; what follows the last
-    is the assistant header. Ends are equal to the last one if the template does not render message by message."""
+    is the assistant header, and what the reply begins with already. Ends are equal to the last one if the template does
+    not render message by message."""
 
     tokens: list[int]
     message_ends: list[int]

@@ -66,6 +66,12 @@ class RenderingEncoder:
         shift = len(missing)
         return Rendered(missing + tokens, [tokens_at[end] + shift if end else 0 for end in ends])
 
+    def begin_reply(self, rendered: Rendered, text: str) -> Rendered:
+        """``rendered`` with ordinary text behind the assistant header."""
+        follows_marker = rendered.tokens[-1] in self._markers
+        tokens = self._vocabulary.encode_fragment(text, follows_marker=follows_marker)
+        return Rendered(rendered.tokens + tokens, rendered.message_ends)
+
     def _encode_piece(self, text: str, guard: TextGuard, *, follows_marker: bool) -> list[int]:
         def encode_fragment(fragment: str, follows_marker: bool) -> list[int]:
             return self._encode_text(guard.restore(fragment), follows_marker)

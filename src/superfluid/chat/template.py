@@ -30,7 +30,7 @@ from superfluid.chat.rendering import RenderingEncoder
 from superfluid.chat.sandbox import TemplateEnvironment
 from superfluid.chat.token_cache import TokenCacheStatistics
 from superfluid.domain.reply import Channel
-from superfluid.domain.request import ChatPrompt
+from superfluid.domain.request import ChatPrompt, Message
 from superfluid.errors import TemplateRefusedError, UnsupportedInputError
 
 _log = logging.getLogger(__name__)
@@ -155,7 +155,8 @@ class TemplateCodec:
         if program is None:
             raise UnsupportedInputError("this model has no chat template: send a text prompt", param="messages")
         if self._bound is not None:
-            self._bound.check_messages(prompt.messages)
+            begun = [Message(role="assistant", content=prompt.prefill)] if prompt.prefill else []
+            self._bound.check_messages([*prompt.messages, *begun])
         try:
             # Everything in the prompt that is a string, once: what is in use already cannot stand for something else.
             strings = msgspec.to_builtins(prompt)
@@ -164,7 +165,9 @@ class TemplateCodec:
             marked = self._run(program, prompt, shaped, guard)
         except RecursionError:
             raise TemplateRefusedError("the conversation is nested too deeply", param="messages") from None
-        return self._encoder.encode(marked, [message.role for message in prompt.messages], program.header, guard, gap)
+        roles = [message.role for message in prompt.messages]
+        rendered = self._encoder.encode(marked, roles, program.header, guard, gap)
+        return self._encoder.begin_reply(rendered, prompt.prefill) if prompt.prefill else rendered
 
     def reply_parser(self, *, parse_tools: bool, opening: Sequence[int] = ()) -> ChannelParser:
         return ChannelParser(self._vocabulary, self._channel_markers, parse_tools=parse_tools, opening=opening)

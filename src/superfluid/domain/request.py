@@ -81,11 +81,13 @@ class ChatPrompt(Struct, frozen=True, kw_only=True):
     """A conversation to be rendered through the model's template, ending with an assistant header.
 
     ``tools`` are OpenAI function declarations, as JSON objects. ``template_kwargs`` reach the template as they are.
+    ``prefill`` is what the reply begins with already: the model goes on behind it.
     """
 
     messages: tuple[Message, ...]
     tools: tuple[dict[str, Any], ...] = ()
     template_kwargs: dict[str, Any] = field(default_factory=dict)
+    prefill: str = ""
 
 
 class TextPrompt(Struct, frozen=True, kw_only=True):

@@ -38,11 +38,6 @@ class MessagesDialect:
         model = required_model(fields.model)
         refuse_constraints(fields)
         prompt, pins = conversation(fields)
-        if prompt.messages[-1].role == "assistant":
-            raise InvalidRequestError(
-                "messages: the last one must be the user's; this server does not go on with a reply that was begun",
-                param="messages",
-            )
         max_tokens = _max_tokens(fields.max_tokens)
         request = GenerationRequest(
             prompt=prompt,

@@ -41,12 +41,16 @@ def conversation(body: MessagesBody) -> Conversation:
     if not builder.messages:
         raise InvalidRequestError("messages hold nothing that the model could read", param="messages")
     builder.breakpoints.note(body.cache_control, "", builder.last)
+    prefill = builder.take_prefill()
     prompt = ChatPrompt(
         messages=tuple(builder.messages),
         tools=tools if has_tools else (),
         template_kwargs=_template_kwargs(body),
+        prefill=prefill,
     )
-    return Conversation(prompt, builder.breakpoints.pins)
+    # What a reply begins with is not kept by itself.
+    pins = [MessagePin(min(pin.message, builder.last), pin.ttl_ms) for pin in builder.breakpoints.pins]
+    return Conversation(prompt, tuple(pins))
 
 
 def refuse_constraints(body: MessagesBody) -> None:
@@ -99,6 +103,17 @@ class _Builder:
                 self.add_system(message.content)
             case _:
                 raise InvalidRequestError(f"{path}.role must be 'user' or 'assistant'", param=f"{path}.role")
+
+    def take_prefill(self) -> str:
+        """What the reply begins with: the last message, if it is the assistant's. It is no message of its own then."""
+        if self.messages[-1].role != "assistant":
+            return ""
+        begun = self.messages.pop()
+        if begun.tool_calls:
+            raise InvalidRequestError("messages: the last one has calls, but no results follow", param="messages")
+        if not self.messages:
+            raise InvalidRequestError("messages must hold something to reply to", param="messages")
+        return begun.content
 
     def _add_user(self, blocks: Sequence[ContentBlock], path: str) -> None:
         for number, block in enumerate(blocks):

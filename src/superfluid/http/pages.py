@@ -1,6 +1,7 @@
 """The pages that generate nothing: health, metrics, models, the root. Runs in the daemon; touches no engine."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -123,7 +124,9 @@ class Pages:
             entries += [
                 {**model_entry(adapter), "parent": adapter.base_id} for adapter in self._adapters.list_adapters()
             ]
-        await send_response(send, 200, msgspec.json.encode({"object": "list", "data": entries}))
+        ends = {"first_id": entries[0]["id"], "last_id": entries[-1]["id"]} if entries else {}
+        page = {"object": "list", "data": entries, "has_more": False, **ends}
+        await send_response(send, 200, msgspec.json.encode(page))
 
     async def show_model(self, scope: Scope, receive: Receive, send: Send) -> None:
         name = scope["path_params"]["model"]
@@ -137,15 +140,20 @@ class Pages:
 
 
 def model_entry(model: ServedModel) -> dict[str, Any]:
-    """The model as the OpenAI list shows it. What only a loaded model knows is left out until then."""
+    """The model as the lists of OpenAI and of Anthropic show it: clients pass over what they do not know. What only a
+    loaded model knows is left out until then."""
     entry: dict[str, Any] = {
         "id": model.model_id,
         "object": "model",
         "created": model.created_unix,
         "owned_by": "superfluid",
+        "type": "model",
+        "display_name": model.model_id,
+        "created_at": datetime.fromtimestamp(model.created_unix, UTC),
         "loaded": model.is_ready,
         "architecture": {"input_modalities": ["text"]},
     }
     if model.is_ready:
         entry["meta"] = {"n_ctx": model.facts.window_tokens}
+        entry["max_input_tokens"] = model.facts.window_tokens
     return entry

@@ -40,6 +40,7 @@ class RunningReply:
         stop: tuple[str, ...],
         parse_tools: bool,
         opening: Sequence[int],
+        prefill: str = "",
         on_cancel: Callable[[int], None],
         on_end: Callable[[int], None],
     ) -> None:
@@ -61,7 +62,8 @@ class RunningReply:
         self._is_ending = False
         self._stored: StoredPrompt | None = None
         self._recorder: TurnRecorder | None = None
-        self._texts: list[str] = []
+        # A client sends a reply that it has begun back as one text.
+        self._texts = [prefill]
         self._calls: list[ToolCall] = []
 
     def attach(self, stored: StoredPrompt, recorder: TurnRecorder) -> None:

@@ -192,13 +192,17 @@ class ModelService:
             job = self._job(reply_id, tokens, request, sampling, facts, session, input_tokens, pins)
             self._counter.describe(reply_id, max_tokens=job.max_tokens)
             opening = tokens if prepared is None else prepared.opening
+            prefill = prompt.prefill if isinstance(prompt, ChatPrompt) else ""
+            # A token has a byte at least.
+            looked_at = _OPENING_TOKENS + len(prefill.encode()) if prepared is None else OPENING_TOKENS
             reply = RunningReply(
                 job,
                 tokenizer=text.tokenizer,
                 codec=text.codec,
                 stop=request.stop,
                 parse_tools=request.parse_tools,
-                opening=opening[-(_OPENING_TOKENS if prepared is None else OPENING_TOKENS) :],
+                opening=opening[-looked_at:],
+                prefill=prefill,
                 on_cancel=self._backend.cancel,
                 on_end=self._counter.close,
             )
