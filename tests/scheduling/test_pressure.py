@@ -70,6 +70,7 @@ def test_plan_at_the_high_mark_evicts_to_the_low_one() -> None:
     assert statistics.counters.pressure_evictions_total == 0
     _fill(shadow, 1, 20)
     _fill(shadow, 1, 21)
+    assert not any(plan.is_system_short for plan in shadow.plans), "what has been freed serves the next states"
     counters = shadow.scheduler.statistics().counters
     assert counters.pressure_evictions_total == 1
     assert counters.pressure_bytes_evicted_total > 0
@@ -131,7 +132,9 @@ def test_plan_looks_before_it_evicts() -> None:
     _fill(shadow, 3)
     assert shadow.step().eviction_look is None
     shadow.scheduler.system_pressure(PressureLevel.WARNING)
-    look = shadow.step().eviction_look
+    plan = shadow.step()
+    look = plan.eviction_look
+    assert plan.is_system_short
     assert look is not None
     assert (look.used_blocks, look.total_blocks) == (2, 4)
     assert look.evictable_bytes == 1000 * BYTES_PER_TOKEN

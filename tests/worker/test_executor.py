@@ -61,12 +61,12 @@ class _Unexportable(FakeEngine):
         raise EngineFaultError("no export today")
 
 
-class _Prepared(FakeEngine):
-    """Has memory ready for states of 500 bytes."""
+class _Growing(FakeEngine):
+    """A hundred bytes of each state go to new memory."""
 
-    @property
-    def ready_bytes(self) -> int:
-        return 500
+    def export_lane(self, lane: int) -> State:
+        self.spare_memory.new_bytes_total += 100
+        return super().export_lane(lane)
 
 
 class _AbortedOnce(FakeEngine):
@@ -106,15 +106,14 @@ def test_execute_failed_export_is_a_lost_entry() -> None:
     assert len(bench.executor.host_cache) == 0
 
 
-@pytest.mark.parametrize(("engine", "ready_bytes"), [(FakeEngine, 0), (_Prepared, 500)])
-def test_execute_save_tells_how_much_of_it_went_to_new_memory(engine: type[FakeEngine], ready_bytes: int) -> None:
+@pytest.mark.parametrize(("engine", "new_bytes"), [(FakeEngine, 0), (_Growing, 100)])
+def test_execute_save_tells_how_much_of_it_went_to_new_memory(engine: type[FakeEngine], new_bytes: int) -> None:
     bench = _Bench(engine(lanes=1))
     bench.finish(words(1, 200))
     bench.scheduler.submit(make_job(words(2, 200), max_tokens=1))
     execution = bench.tick()
-    (size_bytes,) = execution.entry_bytes.values()
-    assert size_bytes > 500
-    assert execution.outcome().new_bytes == size_bytes - ready_bytes
+    assert len(execution.entry_bytes) == 1
+    assert execution.outcome().new_bytes == new_bytes
 
 
 def test_execute_aborted_chunk_goes_on_where_it_ended() -> None:

@@ -9,6 +9,7 @@ from tests.fixtures.tick_loop import SteppedLoop, cold_reply, make_job, make_set
 from superfluid.domain.job import Job
 from superfluid.domain.memory import MemoryRules
 from superfluid.domain.request import QosClass
+from superfluid.engine.spare_buffers import LEAST_BYTES
 from superfluid.scheduling.losses import WORTH_KEEPING_TOKENS
 from superfluid.worker.memory_watch import MOST_HELD_SECONDS
 from superfluid.worker.protocol import SetPin
@@ -62,6 +63,17 @@ def test_tick_under_a_warning_gives_host_copies_back_and_tells(file: PressureFil
     assert (last.host_cache_entries, last.host_cache_bytes) == (0, 0)
     assert (last.os_pressure_events_total, last.pressure_evictions_total) == (1, 1)
     assert last.pressure_bytes_evicted_total > 0
+
+
+def test_tick_under_a_warning_gives_back_what_is_kept_for_states_to_come(file: PressureFile) -> None:
+    loop = _loop(file)
+    spares = loop.engine.spare_memory
+    spares.put_back(spares.take(LEAST_BYTES))
+    _later(loop)
+    assert spares.ready_bytes == LEAST_BYTES
+    file.set(WARNING)
+    _later(loop)
+    assert spares.ready_bytes == 0
 
 
 def test_tick_without_the_watch_asks_nobody(file: PressureFile) -> None:

@@ -29,6 +29,7 @@ from superfluid.engine.fake_vocabulary import (
 from superfluid.engine.interface import ImageRow, Row, StepResult
 from superfluid.engine.lane_state import State
 from superfluid.engine.rows import check_cut, check_image_row, check_rows
+from superfluid.engine.spare_buffers import SpareBuffers
 from superfluid.errors import AdapterRefusedError, EngineFaultError, ModelLoadError, UnsupportedInputError
 
 MICRO_BATCH_TOKENS: Final = 64
@@ -72,6 +73,7 @@ class FakeEngine:
         self._hashes: list[list[int]] = [[] for _ in range(lanes)]
         self._threads = threads
         self._steps = 0
+        self._spares = SpareBuffers(0)
         self._adapters: dict[int, int] = {0: 0}
         self._salt = 0
         self._salts = [0] * lanes
@@ -188,11 +190,9 @@ class FakeEngine:
         return True
 
     @property
-    def ready_bytes(self) -> int:
-        return 0
-
-    def drop_spare_memory(self) -> None:
-        """There is none."""
+    def spare_memory(self) -> SpareBuffers:
+        """Never used."""
+        return self._spares
 
     def load_adapter(self, adapter: int, path: Path) -> None:
         """Any file that begins as a GGUF does; what is in it changes every reply."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from superfluid.domain.model import ModelFacts
 from superfluid.engine.lane_state import State
+from superfluid.engine.spare_buffers import SpareBuffers
 
 Logits = NDArray[np.float32]
 Tokens = NDArray[np.int32]
@@ -120,12 +121,8 @@ class Engine(Protocol):
         ...
 
     @property
-    def ready_bytes(self) -> int:
-        """Of the next state that is exported, as much goes to memory that was in use before, which is quicker."""
-        ...
-
-    def drop_spare_memory(self) -> None:
-        """Gives back what is kept for states to come."""
+    def spare_memory(self) -> SpareBuffers:
+        """The memory for exported states that is kept for those to come."""
         ...
 
     def load_adapter(self, adapter: int, path: Path) -> None:

@@ -42,10 +42,6 @@ MINIMUM_BATCH_TOKENS: Final = 2048
 CPU_MICRO_BATCH_TOKENS: Final = 256
 """The unit of what an abort keeps. A prompt is read 7 to 10 % faster than by 64, and by 512 no faster than by this."""
 GPU_MICRO_BATCH_TOKENS: Final = 512
-SPARE_SHARE: Final = 32
-"""A buffer for states is kept for the next one if it takes no more than this part of the host cache, ..."""
-LEAST_SPARE_BYTES: Final = 64 << 20
-"""... or no more than this."""
 
 _FLASH_ATTENTION: Final = {"auto": -1, "off": 0, "on": 1}
 _ABORTED = 2
@@ -101,7 +97,7 @@ class LlamaEngine:
         self._context: Any = None
         self._projector: Projector | None = None
         self._images_refused = ""
-        self._spares = SpareBuffers(max(LEAST_SPARE_BYTES, options.host_cache_bytes // SPARE_SHARE))
+        self._spares = SpareBuffers(options.host_cache_bytes)
         try:
             self._kv_type = require_kv_type(
                 options.kv_bits, options.flash_attention, self._model.head_sizes, has_kv=not self._model.is_recurrent
@@ -229,12 +225,16 @@ class LlamaEngine:
         size = int(self._binding.llama_state_seq_get_size(self._context, lane))
         begin = lane_state.begin_of_export(lane) if self._can_truncate else lane_state.ROOM_BYTES
         buffer = self._spares.take(begin + size)
-        written = self._binding.llama_state_seq_get_data(self._context, _bytes_pointer(buffer[begin:]), size, lane)
-        if written != size:
-            raise EngineFaultError(f"llama.cpp exported {written} of {size} bytes of a lane")
-        if self._can_truncate:
-            lane_state.make_stored(buffer, lane, self._lanes, size)
-            size = lane_state.stored_bytes(size, self._lanes)
+        try:
+            written = self._binding.llama_state_seq_get_data(self._context, _bytes_pointer(buffer[begin:]), size, lane)
+            if written != size:
+                raise EngineFaultError(f"llama.cpp exported {written} of {size} bytes of a lane")
+            if self._can_truncate:
+                lane_state.make_stored(buffer, lane, self._lanes, size)
+                size = lane_state.stored_bytes(size, self._lanes)
+        except EngineFaultError:
+            self._spares.put_back(buffer)
+            raise
         return LaneState(buffer, size, self._spares)
 
     def import_lane(self, lane: int, state: State, length: int) -> bool:
@@ -247,11 +247,8 @@ class LlamaEngine:
         return self._set_state(lane, form, length)
 
     @property
-    def ready_bytes(self) -> int:
-        return self._spares.ready_bytes
-
-    def drop_spare_memory(self) -> None:
-        self._spares.clear()
+    def spare_memory(self) -> SpareBuffers:
+        return self._spares
 
     def _set_state(self, lane: int, restored: Bytes, length: int) -> bool:
         read = self._binding.llama_state_seq_set_data(self._context, _bytes_pointer(restored), len(restored), lane)

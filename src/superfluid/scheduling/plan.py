@@ -116,6 +116,8 @@ class StepPlan:
     eviction_look: EvictionLook | None = field(default=None, compare=False)
     """What was there before an eviction was decided on, if one was."""
     fillers: tuple[DecodeLane, ...] = ()
+    is_system_short: bool = field(default=False, compare=False)
+    """The operating system says so: what is kept for states to come is to be given back."""
 
     @property
     def rows(self) -> tuple[DecodeLane, ...]:

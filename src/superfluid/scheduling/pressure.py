@@ -51,6 +51,8 @@ class Pressure:
         self._is_critical = False
         self.look: EvictionLook | None = None
         """Of the last ``relieve``, if it came to a decision."""
+        self.is_system_short = False
+        """Whether that was on the operating system's word."""
 
     @property
     def total_bytes(self) -> int:
@@ -92,6 +94,7 @@ class Pressure:
         """Removes what must go now; returns the ids."""
         self.look = None
         level, self._signal = self._signal, PressureLevel.NONE
+        self.is_system_short = level is not PressureLevel.NONE
         if level is PressureLevel.NONE and not self._is_over(self._rules.pressure_high_percent):
             return []
         self.look = EvictionLook(

@@ -256,6 +256,7 @@ class Scheduler:
             work.pause_seconds,
             self._pressure.look,
             work.fillers,
+            is_system_short=self._pressure.is_system_short,
         )
         if self._work.is_steady and not self._speculation.is_on:
             self._repeats.note(plan)

@@ -157,9 +157,9 @@ class Executor:
             return None
 
     @property
-    def ready_bytes(self) -> int:
-        """Of the next state that is exported, as much goes to memory that was in use before."""
-        return self._engine.ready_bytes
+    def new_bytes_total(self) -> int:
+        """As much of what was exported so far went to new memory."""
+        return self._engine.spare_memory.new_bytes_total
 
     def clear(self, lane: int) -> None:
         """Empties a lane that no job runs on, between two ticks."""
@@ -192,8 +192,8 @@ class Executor:
             self._save(save, execution)
         for drop in plan.drops:
             self._host.drop(drop.entry_id)
-        if plan.eviction_look is not None:
-            self._engine.drop_spare_memory()
+        if plan.is_system_short:
+            self._engine.spare_memory.clear()
         saved = self._clock.monotonic()
         for place in plan.placements:
             self._draws[place.job_id] = _draws(self._scheduler.sequence(place.job_id).job, self._ends)
@@ -204,11 +204,10 @@ class Executor:
         execution.restore_seconds = self._clock.monotonic() - saved
 
     def _save(self, save: SaveLane, execution: Execution) -> None:
-        ready_bytes = self._engine.ready_bytes
+        new_bytes = self._engine.spare_memory.new_bytes_total
         try:
-            size_bytes = self._host.save(self._engine, save.lane, save.entry_id)
-            execution.entry_bytes[save.entry_id] = size_bytes
-            execution.new_bytes += max(0, size_bytes - ready_bytes)
+            execution.entry_bytes[save.entry_id] = self._host.save(self._engine, save.lane, save.entry_id)
+            execution.new_bytes += self._engine.spare_memory.new_bytes_total - new_bytes
         except (EngineFaultError, MemoryError) as error:
             _logger.warning("a prefix could not be saved: %s", error, extra={"fields": {"lane": save.lane}})
             execution.lost_entries.append(save.entry_id)

@@ -18,6 +18,7 @@ from superfluid.worker.debug import tick_line
 from superfluid.worker.draft_model import DraftModel
 from superfluid.worker.executor import Execution, Executor
 from superfluid.worker.held_prefixes import prefixes_changed
+from superfluid.worker.idle_memory import IdleMemory
 from superfluid.worker.images import WorkerImages
 from superfluid.worker.inbox import Inbox
 from superfluid.worker.interruption import Interruption
@@ -132,6 +133,7 @@ class TickLoop:
             read_pressure=read_pressure if settings.memory.watches_system else None,
             debug=debug_pressure,
         )
+        self._idle_memory = IdleMemory(engine.spare_memory, clock)
         self._reporter = TickReporter()
         self._inbox = inbox
         inbox.on_arrival = self._interruption.arrived
@@ -166,6 +168,7 @@ class TickLoop:
                 return
             is_busy = self.tick()
             is_busy |= self.park_one()
+            is_busy |= self._idle_memory.work(is_busy=is_busy)
             ticks += 1
             if not is_busy or ticks % TICKS_BETWEEN_RESTS == 0:
                 self._rest()
@@ -173,7 +176,7 @@ class TickLoop:
                 self._sleep(self._pause_seconds or self._seconds_to_wait())
 
     def _seconds_to_wait(self) -> float | None:
-        times = [self._parking.seconds_to_wait(), self._memory.seconds_to_wait()]
+        times = [part.seconds_to_wait() for part in (self._parking, self._memory, self._idle_memory)]
         return min((seconds for seconds in times if seconds is not None), default=None)
 
     def park_one(self) -> bool:
@@ -223,12 +226,13 @@ class TickLoop:
         """One plan, carried out and reported. False if there was nothing to do."""
         begun_unix, begun = self._clock.unix(), self._clock.monotonic()
         self._parking.before_plan()
-        self._scheduler.memory_at_hand(self._engine.ready_bytes)
+        self._scheduler.memory_at_hand(self._engine.spare_memory.ready_bytes)
         self._memory.before_plan(begun_unix, begun)
         plan = self._scheduler.plan(begun_unix)
         if plan.eviction_look is not None:
             self._memory.evicted(plan.eviction_look)
-            self._engine.drop_spare_memory()
+        if plan.is_system_short:
+            self._engine.spare_memory.clear()
         self._parking.after_plan()
         self._pause_seconds = plan.pause_seconds
         if plan.preemptions:

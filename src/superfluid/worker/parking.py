@@ -191,7 +191,7 @@ class Parking:
                 self._leftovers.note(lane, can_have_file=is_kept and lane.length >= MIN_PARK_TOKENS)
 
     def _save(self, export: Export, *, is_busy: bool) -> None:
-        ready_bytes = self._executor.ready_bytes
+        new_bytes = self._executor.new_bytes_total
         begun = self._clock.monotonic()
         state = self._executor.export(export.lane)
         seconds = self._clock.monotonic() - begun
@@ -199,7 +199,7 @@ class Parking:
             self._catalog.count(skips=export.has_file)
             return
         parkable = export.parkable
-        self._parks.observe_save(parkable.length, seconds, max(0, len(state) - ready_bytes))
+        self._parks.observe_save(parkable.length, seconds, self._executor.new_bytes_total - new_bytes)
         if is_busy:
             self._leftovers.took_time(seconds)
         if export.has_copy:
