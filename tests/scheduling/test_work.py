@@ -153,13 +153,14 @@ def test_length_of_a_chunk(decoding: list[Reply], rules: SchedulingRules, can_cu
         (300, 150, [150, 150]),
         (250, 150, [125, 125]),
         (1000, 450, [334, 333, 333]),
-        # a little more at once, rather than a short rest
+        # a little more at once at the end, rather than a short rest
         (160, 150, [160]),
         (165, 150, [165]),
-        (310, 150, [155, 155]),
-        (480, 150, [160, 160, 160]),
-        # but only a little
+        # but only a little, and nowhere else
         (166, 150, [83, 83]),
+        (310, 150, [104, 103, 103]),
+        (1063, 1000, [1063]),
+        (1064, 1000, [532, 532]),
         (350, 150, [117, 117, 116]),
         # equal ones would all be short: one of them is enough
         (120, 90, [90, 30]),

@@ -22,7 +22,7 @@ ALONE_CHUNK_TOKENS: Final = 512
 LARGER_CHUNK_TOKENS: Final = 64
 """From so many on a token of a chunk costs less, as llama.cpp computes attention in another way: 2.5 against 2.9 ms."""
 OVERSHOOT: Final = 1.1
-"""A chunk may be this much longer than its budget where a short one is saved by it."""
+"""The last chunk of a prompt may be this much longer than its budget where a short one is saved by it."""
 MIN_PAUSE_SECONDS: Final = 0.02
 
 
@@ -205,14 +205,13 @@ def next_chunk(lane: Lane, part: Callable[[int], int]) -> Chunk:
 
 
 def part_of(rest: int, budget: int, most: int) -> int:
-    """How much of ``rest`` tokens to read next: chunks of one size, as many as chunks of ``budget`` tokens would be.
-    One less if only a short rest would be left then, and they have no more than ``most`` tokens for it. Where equal
-    ones would be short all of them, ``budget`` tokens."""
-    count = ceil(rest / budget)
-    if rest - (count - 1) * budget < LARGER_CHUNK_TOKENS and rest <= (count - 1) * most:
-        count -= 1
-    size = ceil(rest / count)
-    return size if count == 1 or size >= LARGER_CHUNK_TOKENS else budget
+    """How much of ``rest`` tokens to read next: chunks of one size, as many as chunks of ``budget`` tokens would be; or
+    all, if that is at most ``most`` tokens and ``budget`` of them would leave a short rest. Where equal chunks would be
+    short all of them, ``budget`` tokens."""
+    if rest <= min(most, budget + LARGER_CHUNK_TOKENS - 1):
+        return rest
+    size = ceil(rest / ceil(rest / budget))
+    return size if size >= LARGER_CHUNK_TOKENS else budget
 
 
 def _plain_prefill_order(lane: Lane, now: float) -> tuple[int, int, int]:
