@@ -60,6 +60,13 @@ def test_null_is_absent() -> None:
     assert _chat(**dict.fromkeys(names)).requests == _chat().requests
 
 
+def test_null_of_an_unknown_name_is_absent_too() -> None:
+    assert _chat(newest=None, options={"newer": None, "seed": 3}) == _chat(options={"seed": 3})
+    for fields in ({"newest": 0, "x": None}, {"options": {"newer": 0, "x": None}}):
+        with pytest.raises(CallerError, match="unknown field `new"):
+            _chat(**fields)
+
+
 def test_options_are_the_sampling() -> None:
     request = _request(
         num_predict=5,

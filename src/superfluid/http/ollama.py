@@ -16,10 +16,10 @@ from superfluid.domain.request import (
 from superfluid.errors import SuperfluidError, UnsupportedParameterError
 from superfluid.http.dialect import Dialect
 from superfluid.http.errors import ollama_error_body
-from superfluid.http.json_codec import decode_body
 from superfluid.http.ollama_fields import (
     UnusedOptionsLog,
     check_keep_alive,
+    decode_known,
     logprobs_wanted,
     refuse_format,
     reply_limit,
@@ -53,7 +53,7 @@ class OllamaChatDialect:
 
     def parse(self, body: bytes) -> OllamaExchange:
         """Raises CallerError."""
-        fields = decode_body(_chat_decoder, body)
+        fields = decode_known(_chat_decoder, body)
         tools = declared_tools(fields.tools or [])
         prompt = None
         if fields.messages:
@@ -75,7 +75,7 @@ class OllamaGenerateDialect:
 
     def parse(self, body: bytes) -> OllamaExchange:
         """Raises CallerError."""
-        fields = decode_body(_generate_decoder, body)
+        fields = decode_known(_generate_decoder, body)
         refuse_images(fields.images, "images")
         _refuse_unsupported(fields)
         self._unused.note(unused_options(fields.options or _NO_OPTIONS))

@@ -4,14 +4,19 @@ but for one line in the log about each option that has no effect."""
 import logging
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from superfluid.domain.request import SamplingOverrides
-from superfluid.errors import InvalidValueError, UnsupportedParameterError
+from superfluid.errors import InvalidRequestError, InvalidValueError, UnsupportedParameterError
+from superfluid.http.json_codec import decode_body, encode
 from superfluid.http.ollama_types import GeneratingBody, Options, UnusedOptions
 from superfluid.http.openai_fields import MAX_TOP_LOGPROBS
 from superfluid.http.request_fields import INT32_MAX, check_range, seed_value, token_limit, top_k_limit
 
+_T = TypeVar("_T")
+_members_decoder = msgspec.json.Decoder(dict[str, Any])
 _logger = logging.getLogger("superfluid_daemon")
 
 # Until the window is full.
@@ -33,6 +38,23 @@ class UnusedOptionsLog:
             if name not in self._told:
                 self._told.add(name)
                 _logger.warning("a request of Ollama's API sets %s, which has no effect here", name)
+
+
+def decode_known(decoder: msgspec.json.Decoder[_T], body: bytes) -> _T:
+    """As ``decode_body``. A field that Ollama does not have is refused, unless it is null."""
+    try:
+        return decode_body(decoder, body)
+    except InvalidRequestError as error:
+        if "unknown field" not in error.message:
+            raise
+    members = _without_nulls(decode_body(_members_decoder, body))
+    if isinstance(members.get("options"), dict):
+        members["options"] = _without_nulls(members["options"])
+    return decode_body(decoder, encode(members))
+
+
+def _without_nulls(members: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
 
 
 def unused_options(options: Options) -> list[str]:

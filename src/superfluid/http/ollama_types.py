@@ -1,7 +1,7 @@
 """Wire types of Ollama's API: what its requests may hold, and of which JSON type. Pure.
 
-``null`` and absent mean the same. A field that Ollama does not have is refused: a misspelt option would otherwise have
-no effect, and nobody would know.
+``null`` and absent mean the same. A field that Ollama does not have is unknown here too: a misspelt option would
+otherwise have no effect, and nobody would know.
 """
 
 from typing import Any
