@@ -8,6 +8,7 @@ from tests.fixtures.scheduling import Shadow, make_job, make_settings, text
 
 from superfluid.domain.request import QosClass
 from superfluid.domain.scheduling import SchedulingRules
+from superfluid.scheduling.plan import StepPlan
 from superfluid.scheduling.rates import FIRST_CHUNK_TOKENS, MIN_CHUNK_TOKENS, Rates
 from superfluid.scheduling.sequence import Lane, Sequence
 from superfluid.scheduling.statistics import SchedulerCounters
@@ -183,6 +184,42 @@ def test_rest_of_a_prompt_is_divided_evenly_without_short_pieces(rest: int, budg
         divided.append(part_of(rest, budget, budget * 11 // 10))
         rest -= divided[-1]
     assert divided == chunks
+
+
+@pytest.mark.parametrize(
+    ("rest", "budget", "chunks"),
+    [
+        # whole micro-batches, and with the last of them what is left
+        (1030, 430, [256, 256, 256, 131, 131]),
+        (1100, 430, [256, 256, 256, 332]),
+        (1100, 600, [512, 588]),
+        (600, 600, [600]),
+        # where that would be a short micro-batch: two of one size
+        (300, 430, [150, 150]),
+        (257, 430, [129, 128]),
+        (560, 600, [256, 152, 152]),
+        (560, 430, [256, 152, 152]),
+        # no room for one, or no need of one
+        (512, 240, [171, 171, 170]),
+        (388, 150, [130, 129, 129]),
+        (256, 430, [256]),
+        (100, 430, [100]),
+    ],
+)
+def test_long_chunks_consist_of_whole_micro_batches(rest: int, budget: int, chunks: list[int]) -> None:
+    divided: list[int] = []
+    while rest:
+        divided.append(part_of(rest, budget, budget * 11 // 10, micro_batch=256))
+        rest -= divided[-1]
+    assert divided == chunks
+
+
+def test_scheduler_divides_by_the_micro_batches_that_the_engine_tells_of() -> None:
+    shadow = Shadow(make_settings(lanes=1, micro_batch_tokens=100))
+    shadow.submit(make_job(text(1, 412)))
+    lengths = [plan.chunk.length for plan in iter(shadow.step, StepPlan()) if plan.chunk is not None]
+    # The first one finds out what a token takes: 8 ms, so that a second is enough for 125 of them.
+    assert lengths == [FIRST_CHUNK_TOKENS, 100, 100, 100, 80]
 
 
 @pytest.mark.parametrize(("rest", "chunks"), [(100, [100]), (101, [99, 2]), (150, [75, 75]), (130, [65, 65])])

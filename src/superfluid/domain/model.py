@@ -14,6 +14,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     ``state_key`` identifies everything that makes an exported lane state valid elsewhere, but images, which lanes know
     by ids of their own. ``media`` is ``None`` if the model sees no images; ``images_refused`` then says what was wrong
     with its projector, if there was one. ``window_reason`` is the sum that led to a window that nobody had set.
+    ``micro_batch_tokens`` is how much of a long chunk is computed at a time, 0 if that is not known.
     """
 
     architecture: str
@@ -36,6 +37,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     kv_type: str = "f16"
     images_refused: str = ""
     window_reason: str = ""
+    micro_batch_tokens: int = 0
 
     @property
     def kv_bits(self) -> int:

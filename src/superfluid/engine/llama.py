@@ -17,7 +17,7 @@ from superfluid.engine.adapters import LoraAdapters
 from superfluid.engine.interface import ImageRow, Logits, Row, StepResult
 from superfluid.engine.kv_memory import Room, Window, WindowWish, choose_window, require_kv_type, require_memory
 from superfluid.engine.lane_state import LaneState, State
-from superfluid.engine.llama_batch import BatchArrays, EmbeddingBatch
+from superfluid.engine.llama_batch import CPU_MICRO_BATCH_TOKENS, GPU_MICRO_BATCH_TOKENS, BatchArrays, EmbeddingBatch
 from superfluid.engine.llama_library import library_identity, load_binding
 from superfluid.engine.llama_log import LOGGER_NAME, LlamaLog
 from superfluid.engine.llama_model import LlamaModel
@@ -39,9 +39,6 @@ from superfluid.errors import (
 from superfluid.free_memory import available_memory_bytes
 
 MINIMUM_BATCH_TOKENS: Final = 2048
-CPU_MICRO_BATCH_TOKENS: Final = 256
-"""The unit of what an abort keeps. A prompt is read 7 to 10 % faster than by 64, and by 512 no faster than by this."""
-GPU_MICRO_BATCH_TOKENS: Final = 512
 
 _FLASH_ATTENTION: Final = {"auto": -1, "off": 0, "on": 1}
 _ABORTED = 2
@@ -423,6 +420,7 @@ class LlamaEngine:
             images_refused=self._images_refused,
             kv_type=self._kv_type.name,
             window_reason=self._fitted.reason,
+            micro_batch_tokens=self._micro_batch,
         )
 
     def _kv_bytes_per_token(self, state: bytes) -> int:

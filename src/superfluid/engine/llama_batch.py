@@ -2,12 +2,16 @@
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superfluid.engine.interface import Row
+
+CPU_MICRO_BATCH_TOKENS: Final = 256
+"""The unit of what an abort keeps. A prompt is read 7 to 10 % faster than by 64, and by 512 no faster than by this."""
+GPU_MICRO_BATCH_TOKENS: Final = 512
 
 
 class BatchArrays:

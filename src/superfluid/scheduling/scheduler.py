@@ -38,7 +38,9 @@ from superfluid.scheduling.work import WorkChooser
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSettings:
-    """``replays_replies``: a reply's tokens from before a lost worker are fed one a tick, not in chunks, so that they
+    """``micro_batch_tokens``: what the engine computes at a time of a longer chunk; 0 if it does not tell.
+
+    ``replays_replies``: a reply's tokens from before a lost worker are fed one a tick, not in chunks, so that they
     come out bit for bit as they were; worth it only with an engine that is exact (flash attention off)."""
 
     lanes: int
@@ -51,6 +53,7 @@ class SchedulerSettings:
     rules: SchedulingRules = DEFAULT_RULES
     memory: MemoryRules = DEFAULT_MEMORY_RULES
     speculation: SpeculationRules = NO_SPECULATION
+    micro_batch_tokens: int = 0
 
 
 class Scheduler:
@@ -117,6 +120,7 @@ class Scheduler:
             self._counters,
             can_cut_chunks=settings.can_truncate,
             fills_gaps=settings.can_truncate and not settings.replays_replies and not self._speculation.is_on,
+            micro_batch_tokens=settings.micro_batch_tokens,
         )
         self._repeats = Repeats(self._lanes, self._index, self._admission, self._pressure)
         self._running: dict[int, Lane] = {}

@@ -43,7 +43,8 @@ class WorkChooser:
     """Reads the lanes; owns whose turn it is. ``background_divisor`` may be set at any time.
 
     ``can_cut_chunks``: a chunk in flight can be ended early. ``fills_gaps``: tokens of prompts may be read in decode
-    steps, one by one.
+    steps, one by one. ``micro_batch_tokens``: what the engine computes at a time of a longer chunk; 0 if it does not
+    tell.
     """
 
     lanes: list[Lane]
@@ -53,6 +54,7 @@ class WorkChooser:
     can_cut_chunks: bool
     background_divisor: int = 1
     fills_gaps: bool = False
+    micro_batch_tokens: int = 0
     _is_chunk_due: bool = field(default=True, init=False)
     _room_tokens: int = field(default=0, init=False)
     """What a chunk that was cut short has left of its turn; 0 is all of it."""
@@ -183,7 +185,7 @@ class WorkChooser:
         if sequence.job.is_batch_invariant:
             return next_chunk(lane, lambda rest: min(rest, ALONE_CHUNK_TOKENS))
         most = min(self.rules.prefill_budget_tokens or MAX_CHUNK_TOKENS, int(budget * OVERSHOOT))
-        return next_chunk(lane, lambda rest: part_of(rest, budget, most))
+        return next_chunk(lane, lambda rest: part_of(rest, budget, most, self.micro_batch_tokens))
 
     def _has_starved(self, sequence: Sequence) -> bool:
         return sequence.passed_ticks >= self.rules.starvation_ticks
@@ -204,14 +206,25 @@ def next_chunk(lane: Lane, part: Callable[[int], int]) -> Chunk:
     return Chunk(sequence.job_id, lane.index, lane.length, length, is_last)
 
 
-def part_of(rest: int, budget: int, most: int) -> int:
+def part_of(rest: int, budget: int, most: int, micro_batch: int = 0) -> int:
     """How much of ``rest`` tokens to read next: chunks of one size, as many as chunks of ``budget`` tokens would be; or
     all, if that is at most ``most`` tokens and ``budget`` of them would leave a short rest. Where equal chunks would be
-    short all of them, ``budget`` tokens."""
+    short all of them, ``budget`` tokens. Chunks that have room for a micro-batch consist of whole ones."""
+    if micro_batch and micro_batch < rest and micro_batch <= budget:
+        return _in_micro_batches(rest, budget, micro_batch)
     if rest <= min(most, budget + LARGER_CHUNK_TOKENS - 1):
         return rest
     size = ceil(rest / ceil(rest / budget))
     return size if size >= LARGER_CHUNK_TOKENS else budget
+
+
+def _in_micro_batches(rest: int, budget: int, micro_batch: int) -> int:
+    """All that fit, the last of a prompt filled or not. Where that would be a short one, it is left together with the
+    one before: those two are halved."""
+    whole = min(rest, budget) // micro_batch * micro_batch
+    if not 0 < rest - whole < LARGER_CHUNK_TOKENS:
+        return rest if rest <= budget else whole
+    return whole - micro_batch or ceil(rest / 2)
 
 
 def _plain_prefill_order(lane: Lane, now: float) -> tuple[int, int, int]:

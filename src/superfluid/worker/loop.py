@@ -98,6 +98,7 @@ class TickLoop:
                 rules=settings.scheduling,
                 memory=settings.memory,
                 speculation=settings.speculation,
+                micro_batch_tokens=facts.micro_batch_tokens,
             )
         )
         self._engine = engine
