@@ -83,7 +83,7 @@ def test_mark_pins_the_prompt_through_its_message(fields: dict[str, Any], pins: 
         ({"system": [_text({})]}, "system[0].cache_control.type must be"),
         ({"system": [_text({**SHORT, "ttl": "2h"})]}, "system[0].cache_control.ttl must be '5m' or '1h'"),
         ({"system": [_text({**SHORT, "ttl": ["5m"]})]}, "ttl must be"),
-        ({"system": [_text({**SHORT, "scope": "global"})]}, "there is no 'scope'"),
+        ({"system": [_text({**SHORT, "scope": "global"})]}, "a type and a ttl, and nothing else"),
         ({"system": [_text(SHORT, "")]}, "system[0].cache_control: empty text cannot have one"),
         ({"messages": [_user(_text(SHORT, ""))]}, "messages[0].content[0].cache_control: empty text"),
         ({"system": [_text(SHORT)], "messages": [_user(_text(LONG))]}, "'1h' must not come after one of '5m'"),

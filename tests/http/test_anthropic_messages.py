@@ -61,6 +61,17 @@ def test_user_texts_are_separate_lines_within_and_across_messages() -> None:
     assert _messages({"role": "user", "content": blocks}, {"role": "user", "content": "c"}) == [_user("a\nb\nc")]
 
 
+def test_empty_message_is_an_empty_turn() -> None:
+    assert _messages({"role": "user", "content": []}) == _messages({"role": "user", "content": ""}) == [_user("")]
+
+
+def test_many_small_blocks_are_read_in_one_go() -> None:
+    """Joined pairwise they would take minutes."""
+    blocks = [{"type": "text", "text": "word"}] * 100_000
+    (user, reply, _) = _messages({"role": "user", "content": blocks}, {"role": "assistant", "content": blocks}, *HELLO)
+    assert (len(user.content), len(reply.content)) == (499_999, 400_000)
+
+
 def test_reply_sent_back_is_one_message_with_its_thoughts_and_calls() -> None:
     reply = [
         {"type": "thinking", "thinking": "hm", "signature": ""},
@@ -142,10 +153,10 @@ def test_thinking_and_effort_reach_the_template(fields: dict[str, Any], kwargs: 
 def test_block_that_cannot_be_shown_is_refused_wherever_it_is(kind: str) -> None:
     block = {"type": kind, "source": {"type": "base64", "media_type": "image/png", "data": ""}}
     result = {"type": "tool_result", "tool_use_id": "t", "content": [block]}
-    for content in ([block], [result]):
+    for content, path in (([block], "messages[0].content[0]"), ([result], "messages[0].content[0].content[0]")):
         with pytest.raises(UnsupportedInputError) as failure:
             _messages({"role": "user", "content": content})
-        assert failure.value.message == f"messages[0].content: this route takes text only, not {kind}"
+        assert failure.value.message == f"{path}: this route takes text only, not {kind}"
 
 
 @pytest.mark.parametrize(
@@ -157,7 +168,7 @@ def test_block_that_cannot_be_shown_is_refused_wherever_it_is(kind: str) -> None
         ({"output_format": {"type": "json_schema"}}, "cannot force JSON yet"),
         ({"mcp_servers": [{"url": "x"}]}, "runs no tools itself"),
         ({"container": "c"}, "runs no tools itself"),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "one of Anthropic's own tools"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "none of Anthropic's own tools"),
     ],
 )
 def test_what_this_server_cannot_do_is_refused(fields: dict[str, Any], problem: str) -> None:
@@ -190,6 +201,7 @@ def test_what_this_server_cannot_do_is_refused(fields: dict[str, Any], problem: 
         ({"tool_choice": {"type": "maybe"}}, "tool_choice.type must be"),
         ({"thinking": {"type": "maybe"}}, "thinking.type must be"),
         ({"system": [{"type": "image"}]}, "system[0].type must be 'text'"),
+        ({"messages": [{"role": "system", "content": [{"type": "x"}]}]}, "messages[0].content[0].type must be 'text'"),
     ],
 )
 def test_what_means_nothing_is_refused_with_its_place(fields: dict[str, Any], problem: str) -> None:

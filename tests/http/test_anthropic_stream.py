@@ -134,6 +134,12 @@ def test_call_that_cannot_be_read_is_a_block_of_text() -> None:
     assert events[-2]["delta"]["stop_reason"] == "max_tokens"
 
 
+def test_call_that_cannot_be_read_goes_on_in_the_text_before_it() -> None:
+    events = _events([TextDelta(Channel.TEXT, "So: ", 1), ToolCallFinished(0, "call_9", "f", "{", False, 2)], [END])
+    starts = [event for event in events if event["type"] == "content_block_start"]
+    assert [start["content_block"]["type"] for start in starts] == ["text"]
+
+
 def test_stream_that_begins_with_its_end_is_whole() -> None:
     assert [event["type"] for event in _events([END])] == ["message_start", "ping", "message_delta", "message_stop"]
 

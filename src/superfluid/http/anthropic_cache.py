@@ -46,9 +46,8 @@ def refuse_breakpoint(control: Any, path: str, what: str) -> None:
 def _ttl_ms(control: Any, where: str) -> int:
     if not isinstance(control, dict):
         raise InvalidRequestError(f"{where}: expected an object", param=where)
-    unknown = sorted(control.keys() - {"type", "ttl"})
-    if unknown:
-        raise InvalidRequestError(f"{where}: there is no {unknown[0]!r}", param=where)
+    if control.keys() - {"type", "ttl"}:
+        raise InvalidRequestError(f"{where} can have a type and a ttl, and nothing else", param=where)
     if control.get("type") != "ephemeral":
         raise InvalidRequestError(f"{where}.type must be 'ephemeral'", param=f"{where}.type")
     ttl = control.get("ttl", "5m")

@@ -1,6 +1,7 @@
 """Conversations and tools of Anthropic's requests, as the domain's chat prompt. Pure; raises CallerError only."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -18,7 +19,9 @@ from superfluid.http.json_codec import encode
 
 _UNREADABLE: Final = frozenset({"image", "document", "search_result", "container_upload"})
 """Blocks that tell the model something which it would not hear of if they were left out."""
-_EMPTY_BLOCK = ContentBlock(type="text", text="")
+_NOTHING: Final = ContentBlock(type="text", text="")
+_Part = tuple[ContentBlock, str]
+"""A block and its place in the request."""
 
 
 class Conversation(NamedTuple):
@@ -35,9 +38,9 @@ def conversation(body: MessagesBody) -> Conversation:
     has_tools = body.tool_choice is None or body.tool_choice.type != "none"
     builder = _Builder()
     tools = _tools(body.tools or [], builder.breakpoints)
-    builder.add_system(body.system)
-    for index, message in enumerate(body.messages):
-        builder.add(message, f"messages[{index}]")
+    builder.add_system(_parts(body.system or "", "system"))
+    for role, run in groupby(enumerate(body.messages), key=lambda pair: pair[1].role):
+        builder.add(role, run)
     if not builder.messages:
         raise InvalidRequestError("messages hold nothing that the model could read", param="messages")
     builder.breakpoints.note(body.cache_control, "", builder.last)
@@ -81,28 +84,30 @@ class _Builder:
     def last(self) -> int:
         return max(0, len(self.messages) - 1)
 
-    def add_system(self, system: str | Sequence[ContentBlock] | None) -> None:
+    def add_system(self, parts: Iterable[_Part]) -> None:
         texts: list[str] = []
-        for number, block in enumerate(_blocks(system or "")):
-            path = f"system[{number}]"
+        for block, path in parts:
             if block.type != "text":
                 raise UnsupportedInputError(f"{path}.type must be 'text'", param=f"{path}.type")
             texts.append(_text(block, path))
-            self._mark_text(block, path)
+            self._mark_text(block, path, len(self.messages))
         text = "\n".join(texts)
         if text:
             self.messages.append(Message(role="system", content=text))
 
-    def add(self, message: InputMessage, path: str) -> None:
-        match message.role:
+    def add(self, role: str, run: Iterable[tuple[int, InputMessage]]) -> None:
+        """Messages of one role that follow each other, with their places among all."""
+        parts = _parts_of(run)
+        match role:
             case "user":
-                self._add_user(_blocks(message.content), path)
+                self._add_user(parts)
             case "assistant":
-                self._add_assistant(_blocks(message.content), path)
+                self._add_assistant(parts)
             case "system":
-                self.add_system(message.content)
+                self.add_system(parts)
             case _:
-                raise InvalidRequestError(f"{path}.role must be 'user' or 'assistant'", param=f"{path}.role")
+                path = f"messages[{next(iter(run))[0]}].role"
+                raise InvalidRequestError(f"{path} must be 'user' or 'assistant'", param=path)
 
     def take_prefill(self) -> str:
         """What the reply begins with: the last message, if it is the assistant's. It is no message of its own then."""
@@ -115,106 +120,99 @@ class _Builder:
             raise InvalidRequestError("messages must hold something to reply to", param="messages")
         return begun.content
 
-    def _add_user(self, blocks: Sequence[ContentBlock], path: str) -> None:
-        for number, block in enumerate(blocks):
-            where = f"{path}.content[{number}]"
+    def _add_user(self, parts: Iterable[_Part]) -> None:
+        texts: list[str] = []
+        for block, path in parts:
             _refuse_unreadable(block, path)
             match block.type:
                 case "text":
-                    self._add_user_text(_text(block, where))
-                    self._mark_text(block, where)
+                    texts.append(_text(block, path))
+                    self._mark_text(block, path, len(self.messages))
                 case "tool_result":
-                    self.messages.append(
-                        Message(
-                            role="tool",
-                            content=self._result(block, where, path),
-                            tool_call_id=_string(block.tool_use_id, f"{where}.tool_use_id"),
-                        )
-                    )
-                    self._mark(block, where)
+                    self._end_user_text(texts)
+                    call_id = _string(block.tool_use_id, f"{path}.tool_use_id")
+                    result = Message(role="tool", content=self._result(block, path), tool_call_id=call_id)
+                    self.messages.append(result)
+                    self.breakpoints.note(block.cache_control, path, self.last)
                 case _:
-                    self._skip(block, where)
-        if not blocks:
-            self._add_user_text("")
+                    self._skip(block, path, len(self.messages) if texts else self.last)
+        self._end_user_text(texts)
 
-    def _add_user_text(self, text: str) -> None:
-        if self.messages and self.messages[-1].role == "user":
-            text = f"{self.messages.pop().content}\n{text}"
-        self.messages.append(Message(role="user", content=text))
+    def _end_user_text(self, texts: list[str]) -> None:
+        if texts:
+            self.messages.append(Message(role="user", content="\n".join(texts)))
+            texts.clear()
 
-    def _add_assistant(self, blocks: Sequence[ContentBlock], path: str) -> None:
+    def _add_assistant(self, parts: Iterable[_Part]) -> None:
         """A reply is sent back as it was handed out, so its texts are joined by nothing."""
-        before = self.messages.pop() if self.messages and self.messages[-1].role == "assistant" else None
-        texts = [] if before is None else [before.content]
-        thoughts = [] if before is None or before.reasoning is None else [before.reasoning]
-        calls = [] if before is None else list(before.tool_calls)
-        # Marks name the message that is being made.
-        self.messages.append(Message(role="assistant"))
-        for number, block in enumerate(blocks):
-            where = f"{path}.content[{number}]"
+        texts: list[str] = []
+        thoughts: list[str] = []
+        calls: list[ToolCall] = []
+        place = len(self.messages)
+        for block, path in parts:
             _refuse_unreadable(block, path)
             match block.type:
                 case "text":
-                    texts.append(_text(block, where))
-                    self._mark_text(block, where)
+                    texts.append(_text(block, path))
+                    self._mark_text(block, path, place)
                 case "thinking":
-                    thoughts.append(_string(block.thinking, f"{where}.thinking", may_be_empty=True))
-                    refuse_breakpoint(block.cache_control, where, "thinking")
+                    thoughts.append(_string(block.thinking, f"{path}.thinking", may_be_empty=True))
+                    refuse_breakpoint(block.cache_control, path, "thinking")
                 case "tool_use":
-                    calls.append(_tool_call(block, where))
-                    self._mark(block, where)
+                    calls.append(_tool_call(block, path))
+                    self.breakpoints.note(block.cache_control, path, place)
                 case _:
-                    self._skip(block, where)
-        self.messages[-1] = Message(
-            role="assistant",
-            content="".join(texts),
-            reasoning="".join(thoughts) if thoughts else None,
-            tool_calls=tuple(calls),
+                    self._skip(block, path, place)
+        reasoning = "".join(thoughts) if thoughts else None
+        self.messages.append(
+            Message(role="assistant", content="".join(texts), reasoning=reasoning, tool_calls=tuple(calls))
         )
 
-    def _result(self, block: ContentBlock, where: str, path: str) -> str:
+    def _result(self, block: ContentBlock, path: str) -> str:
         content = block.content
         if content is None or isinstance(content, str):
             return content or ""
         try:
             inner = msgspec.convert(content, list[ContentBlock])
         except msgspec.ValidationError:
-            place = f"{where}.content"
-            raise InvalidRequestError(f"{place}: expected a string or a list of blocks", param=place) from None
+            where = f"{path}.content"
+            raise InvalidRequestError(f"{where}: expected a string or a list of blocks", param=where) from None
         texts: list[str] = []
-        for number, part in enumerate(inner):
-            place = f"{where}.content[{number}]"
-            _refuse_unreadable(part, path)
+        for part, where in _parts(inner, f"{path}.content"):
+            _refuse_unreadable(part, where)
             if part.type == "text":
-                texts.append(_text(part, place))
+                texts.append(_text(part, where))
             # Of these marks too each ends a prefix; the result they are in is the next message.
-            self.breakpoints.note(part.cache_control, place, len(self.messages))
+            self.breakpoints.note(part.cache_control, where, len(self.messages))
         return "\n".join(texts)
 
-    def _mark(self, block: ContentBlock, path: str) -> None:
-        self.breakpoints.note(block.cache_control, path, self.last)
-
-    def _mark_text(self, block: ContentBlock, path: str) -> None:
+    def _mark_text(self, block: ContentBlock, path: str, message: int) -> None:
         if not block.text:
             refuse_breakpoint(block.cache_control, path, "empty text")
-        self._mark(block, path)
+        self.breakpoints.note(block.cache_control, path, message)
 
-    def _skip(self, block: ContentBlock, path: str) -> None:
+    def _skip(self, block: ContentBlock, path: str, message: int) -> None:
         """Blocks that mean nothing to a model of this server: redacted thinking, traces of tools run elsewhere."""
         if block.type == "redacted_thinking":
             refuse_breakpoint(block.cache_control, path, "thinking")
-        self._mark(block, path)
+        self.breakpoints.note(block.cache_control, path, message)
 
 
-def _blocks(content: str | Sequence[ContentBlock]) -> Sequence[ContentBlock]:
+def _parts_of(run: Iterable[tuple[int, InputMessage]]) -> Iterator[_Part]:
+    for index, message in run:
+        yield from _parts(message.content or [_NOTHING], f"messages[{index}].content")
+
+
+def _parts(content: str | Sequence[ContentBlock], path: str) -> Iterator[_Part]:
     if isinstance(content, str):
-        return [ContentBlock(type="text", text=content)] if content else [_EMPTY_BLOCK]
-    return content
+        content = [ContentBlock(type="text", text=content)]
+    for number, block in enumerate(content):
+        yield block, f"{path}[{number}]"
 
 
 def _refuse_unreadable(block: ContentBlock, path: str) -> None:
     if block.type in _UNREADABLE:
-        raise UnsupportedInputError(f"{path}.content: this route takes text only, not {block.type}", param=path)
+        raise UnsupportedInputError(f"{path}: this route takes text only, not {block.type}", param=path)
 
 
 def _text(block: ContentBlock, path: str) -> str:
@@ -245,7 +243,7 @@ def _tools(tools: Sequence[Tool], breakpoints: Breakpoints) -> tuple[dict[str, A
         path = f"tools[{index}]"
         if tool.type not in (None, "custom"):
             raise UnsupportedParameterError(
-                f"{path}.type: {tool.type!r} is one of Anthropic's own tools, which this server does not have",
+                f"{path}.type must be 'custom': this server has none of Anthropic's own tools",
                 param=f"{path}.type",
             )
         if tool.input_schema is None:

@@ -98,7 +98,7 @@ class MessageStreamWriter:
 
     def _call(self, call: ToolCallFinished) -> bytes:
         if not is_readable(call):
-            return self._close() + self._text(Channel.TEXT, call_as_text(call))
+            return self._text(Channel.TEXT, call_as_text(call))
         self._has_calls = True
         block = {"type": "tool_use", "id": tool_use_id(call), "name": call.name, "input": {}}
         frames = self._close() + self._begin_block(block)
