@@ -1,6 +1,7 @@
 """What a worker tells of prefixes that are kept: on the tick loop with the fake engine, read as the daemon does."""
 
 from array import array
+from random import Random
 
 from tests.fixtures.tick_loop import SteppedLoop, make_job, make_settings, words
 
@@ -96,3 +97,33 @@ def test_messages_hold_no_token() -> None:
     ((prefix,),) = [change.added for change in loop.prefixes]
     assert (prefix.tokens, len(prefix.digests)) == (303, 16 * len(prefix.lengths))
     assert array("i", FIRST[:8]).tobytes() not in prefix.digests
+
+
+def test_what_the_daemon_knows_is_what_there_is_whenever_nothing_runs() -> None:
+    """Turns of several sessions on few lanes with too little memory, in orders drawn by a seed; some are erased."""
+    rng = Random(5)
+    loop = loop_with(lanes=2, host_cache_bytes=6_000)
+    streams: dict[int, array[int]] = {
+        session: array("i", words(session, 130 + 40 * session)) for session in range(1, 8)
+    }
+    for _ in range(150):
+        session = rng.choice([*streams])
+        if rng.random() < 0.05 and len(streams) > 5:
+            loop.loop.take(Forget(session, [session]))
+            del streams[session]
+        else:
+            others = [rng.choice([*streams]) for _ in range(rng.randrange(3))]
+            for each in {session, *others}:
+                job = make_job([*streams[each], 40], max_tokens=rng.randrange(1, 5), ignore_eos=True, session=each)
+                streams[each] = array("i", [*streams[each], 40])
+                loop.submit(job)
+            loop.run()
+        warm, scheduler = known(loop), loop.loop._scheduler
+        lanes = [lane for lane in scheduler.parks.lanes if lane.length]
+        assert {lane.index: lane.owner for lane in lanes} == {
+            index: warm.lane_session(LaneStatus(index)) for index in (lane.index for lane in lanes)
+        }
+        entries = sorted((entry.owner or 0, entry.length) for entry in scheduler._index if not entry.is_transient)
+        assert sorted((prefix.session or 0, prefix.tokens) for prefix in warm.newest_in_memory(99)) == entries
+    assert loop.records[-1].host_saves_total > 50
+    assert loop.records[-1].host_cache_entries < 10
