@@ -8,9 +8,11 @@ import pytest
 from superfluid import errors
 from superfluid.http.errors import (
     ERROR_ROWS,
+    anthropic_error_body,
     error_row,
     openai_error_body,
     openai_error_frame,
+    path_error_body,
     retry_headers,
 )
 
@@ -38,6 +40,31 @@ def test_error_table_has_a_row_for_every_leaf(leaf: type[errors.SuperfluidError]
 @pytest.mark.parametrize("leaf", _leaf_of_module())
 def test_error_table_answers_callers_with_4xx_and_everything_else_with_5xx(leaf: type[errors.SuperfluidError]) -> None:
     assert (400 <= ERROR_ROWS[leaf].status < 500) == issubclass(leaf, errors.CallerError)
+
+
+@pytest.mark.parametrize("leaf", _leaf_of_module())
+def test_error_of_every_leaf_has_one_of_anthropics_types(leaf: type[errors.SuperfluidError]) -> None:
+    is_metered = leaf in (errors.CompletionRateLimitedError, errors.RateLimitedError)
+    error = leaf("x", retry_after_ms=1) if is_metered else leaf("x")  # type: ignore[call-arg]
+    body = msgspec.json.decode(anthropic_error_body(error))
+    kind = body["error"].pop("type")
+    assert body == {"type": "error", "error": {"message": "x"}}
+    is_server = kind in ("api_error", "overloaded_error")
+    assert is_server == (ERROR_ROWS[leaf].status >= 500)
+    assert is_server or kind in (
+        "invalid_request_error", "authentication_error", "permission_error", "not_found_error", "request_too_large",
+        "rate_limit_error",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "member"),
+    [("/v1/messages", "type"), ("/v1/messages/count_tokens", "type"), ("/v1/messagesx", "error"), ("/v1", "error")],
+)
+def test_error_where_no_dialect_was_reached_is_in_the_language_of_the_path(path: str, member: str) -> None:
+    body = msgspec.json.decode(path_error_body(path, errors.RouteNotFoundError("x")))
+    assert next(iter(body)) == member
+    assert body["error"]["message"] == "x"
 
 
 def test_error_row_of_an_unknown_leaf_is_that_of_the_nearest_class_above() -> None:
