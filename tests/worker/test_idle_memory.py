@@ -1,10 +1,12 @@
 """Memory for lane states while nothing runs."""
 
 import pytest
-from tests.fixtures.tick_loop import SteppedClock
+from tests.fixtures.tick_loop import SteppedClock, SteppedLoop
 
+from superfluid.engine.fake import FakeEngine
 from superfluid.engine.spare_buffers import REST_BYTES, SpareBuffers
 from superfluid.worker.idle_memory import REST_SECONDS, IdleMemory
+from superfluid.worker.protocol import Stop
 
 STATE_BYTES = REST_BYTES // 4
 
@@ -60,3 +62,15 @@ def test_memory_that_comes_back_at_rest_is_given_back_in_time(spares: SpareBuffe
 
 def test_nothing_is_waited_for_where_nothing_is_to_be_given_back(spares: SpareBuffers) -> None:
     assert IdleMemory(spares, SteppedClock()).seconds_to_wait() is None
+
+
+def test_loop_makes_memory_ready_before_it_sleeps(spares: SpareBuffers) -> None:
+    class Engine(FakeEngine):
+        @property
+        def spare_memory(self) -> SpareBuffers:
+            return spares
+
+    loop = SteppedLoop(engine=Engine(lanes=1))
+    loop.rest = lambda: loop.inbox.put(Stop())
+    loop.loop.run()
+    assert spares.spare_bytes == REST_BYTES

@@ -168,8 +168,8 @@ class TickLoop:
                 self._parking.close()
                 return
             is_busy = self.tick()
-            is_busy |= self.park_one()
-            is_busy |= self._idle_memory.work(is_busy=is_busy)
+            # First the memory, piece by piece: whoever comes meanwhile does not wait for an export into new memory.
+            is_busy |= self._idle_memory.work(is_busy=is_busy or not self._inbox.is_empty) or self.park_one()
             ticks += 1
             if not is_busy or ticks % TICKS_BETWEEN_RESTS == 0:
                 self._rest()
