@@ -1,12 +1,14 @@
 """Requests without a session: what is refused before anything runs, and what the job is made of."""
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
-from tests.fixtures.session_core import DrivenBackend, SessionCore, tokens_of
+from tests.fixtures.session_core import DrivenBackend, SessionCore, session_core, tokens_of
 
 from superfluid.config import GenerationConfig
 from superfluid.domain.media import MediaFacts
+from superfluid.domain.reply import ToolCallFinished
 from superfluid.domain.request import (
     ChatPrompt,
     GenerationRequest,
@@ -190,3 +192,18 @@ async def test_request_without_a_store_runs_all_the_same(core: SessionCore) -> N
         last = batch[-1]
     assert last.completion_tokens == 4  # type: ignore[union-attr]
     assert core.store.rows() == []
+
+
+async def test_calls_of_servers_that_both_count_from_one_have_different_names(tmp_path: Path) -> None:
+    """A conversation that goes on behind a restart holds calls of both."""
+    tools = ({"type": "function", "function": {"name": "f"}},)
+    names: list[str] = []
+    for life in ("first", "second"):
+        async with session_core(tmp_path / f"{life}.db") as core:
+            core.backend.answer = lambda _: '<tool_call>{"name":"f","arguments":{}}</tool_call>'
+            reply = await core.service.start(GenerationRequest(prompt=ChatPrompt(messages=CHAT.messages, tools=tools)))
+            assert reply.reply_id == 1
+            events = [event async for batch in reply for event in batch]
+            names += [event.call_id for event in events if isinstance(event, ToolCallFinished)]
+    assert len(names) == 2
+    assert names[0] != names[1]

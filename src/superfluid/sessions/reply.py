@@ -1,6 +1,7 @@
 """One running generation on the daemon's side: it takes a job's tokens and hands out the reply's events."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from superfluid.chat.interface import ChatCodec, Tokenizer
@@ -51,7 +52,8 @@ class RunningReply:
             tokenizer,
             codec.reply_parser(parse_tools=parse_tools, opening=opening),
             stop=stop,
-            call_id_prefix=f"call_{self.reply_id}",
+            # Replies are counted from 1 after each start, but a conversation goes on: its calls must not share names.
+            call_id_prefix=f"call_{secrets.token_hex(8)}",
         )
         self._on_cancel = on_cancel
         self._on_end = on_end
