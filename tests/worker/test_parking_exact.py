@@ -125,6 +125,8 @@ def test_turn_from_a_copy_is_that_of_a_lane_which_was_never_lost(start: Start) -
     second, _ = unbroken.run(job([*PROMPT, *reply, *more], 40))
     branch, _ = unbroken.run(job([*PROMPT, *reply, *more[:20], *other[:20]], 40))
     worker = start(lanes=1)
+    # On this clock a chunk takes as long as a save; computing is to be dear, as it is.
+    worker.loop.loop._scheduler.rates.observe_prefill(1000, 1000.0)
     assert worker.run(job(PROMPT, 12))[0] == reply
     worker.settle()
     worker.run(make_job(other, max_tokens=4))
