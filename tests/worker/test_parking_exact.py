@@ -118,7 +118,7 @@ def test_next_turn_from_a_park_is_that_of_a_worker_which_never_stopped(start: St
 
 
 def test_turn_from_a_copy_is_that_of_a_lane_which_was_never_lost(start: Start) -> None:
-    more = np.random.default_rng(5).integers(97, 123, 40).tolist()
+    more = np.random.default_rng(5).integers(97, 123, 120).tolist()
     other = np.random.default_rng(6).integers(97, 123, 200).tolist()
     unbroken = start()
     reply, _ = unbroken.run(job(PROMPT, 12))
