@@ -268,6 +268,18 @@ def test_steps_and_chunks_take_turns_until_the_background_rate_leaves_a_turn_to_
     assert [bool(chooser.choose(0.0).decodes) for _ in range(12)].count(True) == 3
 
 
+@pytest.mark.parametrize("qos", [AGENT, BACKGROUND])
+def test_job_that_runs_alone_is_not_slowed_and_the_chat_behind_it_has_its_turn(qos: QosClass) -> None:
+    shadow = Shadow(make_settings(lanes=2))
+    shadow.scheduler.set_background_rate(4_000_000_000)
+    alone = shadow.submit(make_job(text(1, 20), max_tokens=5, qos=qos, is_batch_invariant=True))
+    shadow.step()
+    chat = shadow.submit(make_job(text(2, 20), max_tokens=5, qos=INTERACTIVE))
+    for _ in range(20):
+        shadow.step()
+    assert set(shadow.finishes) == {alone, chat}
+
+
 # ---- what a chunk is cut short for
 
 

@@ -132,7 +132,7 @@ class WorkChooser:
     def _rows(self, decoding: list[Lane]) -> list[Lane]:
         """The lanes that decode in this turn, in the order of their ids."""
         if self.background_divisor > 1 and self._turn % self.background_divisor:
-            decoding = [lane for lane in decoding if not lane.is_background]
+            decoding = [lane for lane in decoding if not lane.is_slowed]
         budget = self.rules.decode_budget_tokens
         if not 0 < budget < len(decoding):
             return decoding
