@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 from tests.fixtures.tick_loop import (
-    CostlyEngine,
+    CutStepEngine,
     Received,
     SteppedClock,
     SteppedLoop,
@@ -32,7 +32,7 @@ LANES = 4
 PROMPT_LANE = 1
 
 
-class _Watched(CostlyEngine):
+class _Watched(CutStepEngine):
     """Keeps its decode steps. In the middle of one with rows that want no logits ``disturb`` is called once; if that
     aborts the step, two rows of it are done."""
 
@@ -40,7 +40,6 @@ class _Watched(CostlyEngine):
         super().__init__(FakeScript(flash_attention=True), lanes=lanes, clock=clock)
         self.steps: list[list[Row]] = []
         self.disturb: Callable[[], None] | None = None
-        self._is_aborted = False
 
     def step(self, rows: Sequence[Row]) -> StepResult:
         if all(len(row.tokens) == 1 for row in rows):
@@ -48,19 +47,7 @@ class _Watched(CostlyEngine):
             if self.disturb is not None and _filled(rows):
                 disturb, self.disturb = self.disturb, None
                 disturb()
-        if not self._is_aborted:
-            return super().step(rows)
-        super().resume()
-        result = super().step(rows[:2])
-        return StepResult(result.logits[:0], (*result.completed, *[0] * len(rows[2:])))
-
-    def abort(self) -> None:
-        self._is_aborted = True
-        super().abort()
-
-    def resume(self) -> None:
-        self._is_aborted = False
-        super().resume()
+        return super().step(rows)
 
 
 def _filled(rows: Sequence[Row]) -> list[int]:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from tests.fixtures.tick_loop import (
     CostlyEngine,
+    CutStepEngine,
     Received,
     SteppedClock,
     SteppedLoop,
@@ -259,33 +260,20 @@ def test_cancelled_prompt_frees_its_lane_in_the_next_tick() -> None:
     assert loop.records[-1].prefill_tokens_total < 500
 
 
-class _HungUpOn(CostlyEngine):
+class _HungUpOn(CutStepEngine):
     """In the middle of a decode step something arrives; if that ends the step, two rows of it are done."""
 
     def __init__(self, clock: SteppedClock) -> None:
         super().__init__(lanes=4, clock=clock)
         self.disturb: Callable[[], None] | None = None
         self.steps: list[list[int]] = []
-        self._is_aborted = False
 
     def step(self, rows: Sequence[Row]) -> StepResult:
         self.steps.append([row.lane for row in rows])
         if self.disturb is not None and all(len(row.tokens) == 1 for row in rows):
             disturb, self.disturb = self.disturb, None
             disturb()
-        if not self._is_aborted:
-            return super().step(rows)
-        super().resume()
-        result = super().step(rows[:2])
-        return StepResult(result.logits[:0], (*result.completed, *[0] * len(rows[2:])))
-
-    def abort(self) -> None:
-        self._is_aborted = True
-        super().abort()
-
-    def resume(self) -> None:
-        self._is_aborted = False
-        super().resume()
+        return super().step(rows)
 
 
 def _decoding(*, others: int = 0) -> tuple[SteppedLoop, _HungUpOn, list[Job], list[Received]]:
