@@ -280,6 +280,18 @@ def test_job_that_runs_alone_is_not_slowed_and_the_chat_behind_it_has_its_turn(q
     assert set(shadow.finishes) == {alone, chat}
 
 
+def test_reply_that_a_job_waits_for_which_is_to_run_alone_is_not_slowed() -> None:
+    shadow = Shadow(make_settings(lanes=2))
+    agent = shadow.submit(make_job(text(1, 20), max_tokens=5, qos=AGENT))
+    shadow.step()
+    shadow.scheduler.set_background_rate(4_000_000_000)
+    alone = shadow.submit(make_job(text(2, 20), max_tokens=5, qos=AGENT, is_batch_invariant=True))
+    chat = shadow.submit(make_job(text(3, 20), max_tokens=5, qos=INTERACTIVE))
+    for _ in range(40):
+        shadow.step()
+    assert set(shadow.finishes) == {agent, alone, chat}
+
+
 # ---- what a chunk is cut short for
 
 

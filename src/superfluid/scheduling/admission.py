@@ -78,6 +78,12 @@ class Admission:
         self.is_background_held = False
         """Jobs of the last class get no lane, unless they have waited long."""
         self._held_back: set[int] = set()
+        self._is_kept_waiting = False
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether everybody waits for the end of what runs: of a job that runs alone, or of all for one that is to."""
+        return self._is_kept_waiting or self._is_taken_alone
 
     @property
     def free_lanes(self) -> int:
@@ -98,6 +104,7 @@ class Admission:
         if self._pressure.takes_background_lanes():
             self._preempt_background(moves, now)
         free = self.free_lanes
+        self._is_kept_waiting = False
         if not self.queue or self._is_taken_alone or not (free or self._can_preempt(now, tick)):
             return moves
         closed: set[QosClass] = set()
@@ -111,7 +118,8 @@ class Admission:
             if self._is_capped(qos):
                 closed.add(qos)
             elif sequence.job.is_batch_invariant:
-                if free == len(self._lanes):
+                self._is_kept_waiting = free < len(self._lanes)
+                if not self._is_kept_waiting:
                     self._give_lane(candidate, self._chooser.survey(sequence, tick), moves, tick, now)
                 return moves
             elif (survey := self._survey_unless_waiting(sequence, tick)) is not None:

@@ -248,6 +248,7 @@ class Scheduler:
         self._running.update(moves.admitted)
         for lane in moves.admitted.values():
             self.pins.placed(lane, now_unix)
+        self._work.is_waited_for = self._admission.is_waited_for
         work = self._work.choose(self._now)
         plan = StepPlan(
             moves.saves,

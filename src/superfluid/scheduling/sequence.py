@@ -190,11 +190,6 @@ class Lane:
         """Whether its job is of the classes that a background rate slows down: the default one, too."""
         return self.sequence is not None and self.sequence.job.qos >= QosClass.AGENT
 
-    @property
-    def is_slowed(self) -> bool:
-        """Whether a background rate applies: not to a job that runs alone, since everybody waits for its end."""
-        return self.is_background and self.sequence is not None and not self.sequence.job.is_batch_invariant
-
     def place(self, sequence: Sequence, keep: int, tick: int) -> None:
         self.sequence = sequence
         sequence.lane_index = self.index

@@ -55,6 +55,8 @@ class WorkChooser:
     background_divisor: int = 1
     fills_gaps: bool = False
     micro_batch_tokens: int = 0
+    is_waited_for: bool = False
+    """Others get on only when jobs that run end, so that nobody is slowed. May be set at any time."""
     _is_chunk_due: bool = field(default=True, init=False)
     _room_tokens: int = field(default=0, init=False)
     """What a chunk that was cut short has left of its turn; 0 is all of it."""
@@ -131,8 +133,8 @@ class WorkChooser:
 
     def _rows(self, decoding: list[Lane]) -> list[Lane]:
         """The lanes that decode in this turn, in the order of their ids."""
-        if self.background_divisor > 1 and self._turn % self.background_divisor:
-            decoding = [lane for lane in decoding if not lane.is_slowed]
+        if self.background_divisor > 1 and self._turn % self.background_divisor and not self.is_waited_for:
+            decoding = [lane for lane in decoding if not lane.is_background]
         budget = self.rules.decode_budget_tokens
         if not 0 < budget < len(decoding):
             return decoding
